@@ -178,11 +178,14 @@ struct LossCauses {
   double cut = 0;         // had not come when the bound, or an early close, ended a stage
   double network = 0;     // a later packet of the same message came: lost, and not repaired in time
   double at_owner = 0;    // missing at another rank, the owner of the shard
-  double late_ranks = 0;  // contributions of ranks from which nothing came
-  double void_shards = 0;  // nothing of the owner's shard came, or this rank is late itself
+  double late_ranks = 0;  // contributions of live ranks from which nothing came
+  double void_shards = 0;  // nothing of a live owner's shard came, or this rank is late itself
+  double gone = 0;         // what ranks owe that are silent, dead, evicted or have left
 
-  /// The share that counts against the loss target and the budgets of steps.
+  /// The share that counts against the budgets of steps.
   double of_network() const { return cut + network + at_owner; }
+  /// The share that counts against the loss target: all but what ranks owe that are gone.
+  double of_live_ranks() const { return of_network() + late_ranks + void_shards; }
   bool operator==(const LossCauses&) const = default;
 };
 
@@ -212,6 +215,9 @@ struct Report {
                      // when half of them had begun; 0: fewer began
   Duration clock_start{};  // bounded mode: when half of the ranks had begun, since the submission;
                            // negative if that was before it
+  /// Bounded mode: by how much the call ended later than `bound` allows, since a learnt bound ends
+  /// no call that lacks more of live ranks than a step may lose (LossBudget::skip_above).
+  Duration held{};
   /// Bounded mode: peers might have ended the call without this rank's shard, and this rank was
   /// still asking them after the bound.
   bool in_doubt = false;

@@ -21,6 +21,7 @@ struct Event {
     heard,         // `peer` was silent, and is heard again; of no operation
     clock,         // bounded: half of the ranks have begun, the last of them at `at`: the caller
                    // says when the stages end, by set_ends()
+    extended,      // bounded: the end of the last stage has moved by `elapsed`: HoldPolicy
     late,          // bounded: `peer` has closed without anything of our last stage; we send no
                    // more of it, and the deadline alone ends what we still fetch
   };
@@ -28,7 +29,7 @@ struct Event {
   OperationHandle operation;
   std::uint8_t stage = 0;
   Closing closing = Closing::complete;
-  Duration elapsed{};  // stage_closed: since the clock started
+  Duration elapsed{};  // stage_closed: since the clock started; extended: by how much
   Time at{};           // clock
   Rank peer = 0;
   std::uint32_t reason = 0;  // tarpon_abort_reason

@@ -157,10 +157,22 @@ struct LatenessPolicy {
   Duration grace{};
 };
 
+/// Which stages stay open beyond their ends, because what they lack is worth more than the time. A
+/// stage whose end has come waits while more than the share `above` of what it receives is missing
+/// from ranks that may still send it: ranks that are live and not silent, and have not closed the
+/// operation. From then on the stage ends `grace` after no more than that share was missing. The
+/// ends of later stages move by as much, and each move is told: Event::Kind::extended.
+struct HoldPolicy {
+  double above = 1;     // 1: none waits
+  Duration grace{};     // above 0 where one may wait
+  Time until = kNever;  // the last stage waits until then at most, earlier ones as much less
+};
+
 /// When the stages of a bounded operation end.
 struct StageEnds {
   std::array<Time, TARPON_MAX_STAGES> at{};
   LatenessPolicy lateness;
+  HoldPolicy hold;
 };
 
 /// Names an open operation. Invalid after close().

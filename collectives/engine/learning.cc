@@ -16,7 +16,7 @@ void TarCall::take_sample() {
   BoundSample sample;
   sample.kind = kind();
   sample.bounded = bounded;
-  sample.lost = report.causes.of_network();
+  sample.lost = report.causes.of_live_ranks();
   double received = 0, due = 0;                                 // slots
   double scattered = 0, scatter = 0, gathered = 0, gather = 0;  // of ranks that were not late
   for (Rank peer = 0; peer < setting_.world; ++peer) {

@@ -117,7 +117,7 @@ double TarCall::slot_elements(std::uint64_t bytes, std::uint32_t slot) const {
                              element_bytes(call_->arguments.type));
 }
 
-/// Adds the missing elements of this rank's shard to `sums`. `late`: mask of ranks.
+/// Adds the missing elements of this rank's shard to `sums`. `late`: mask of live ranks.
 void TarCall::count_losses_of_own_shard(std::uint64_t late, LossCauses& sums) const {
   // Where the messages to this rank ended: a contribution beyond is cut, one below is lost.
   std::vector<std::pair<std::uint32_t, Rank>> ends;
@@ -129,9 +129,11 @@ void TarCall::count_losses_of_own_shard(std::uint64_t late, LossCauses& sums) co
   std::uint64_t ended = 0;
   for (std::uint32_t slot = 0; slot < reducer_.slots(); ++slot) {
     for (; end != ends.end() && end->first <= slot; ++end) ended |= bit(end->second);
-    const std::uint64_t missing = all_ranks() & ~reducer_.contributors()[slot];
-    if (missing == 0) continue;
+    const std::uint64_t lacked = all_ranks() & ~reducer_.contributors()[slot];
+    if (lacked == 0) continue;
     const double elements = slot_elements(shards_.own.count, slot);
+    const std::uint64_t missing = lacked & ~gone_;
+    sums.gone += std::popcount(lacked & gone_) * elements;
     sums.late_ranks += std::popcount(missing & late) * elements;
     sums.cut += std::popcount(missing & ~late & ended) * elements;
     sums.network += std::popcount(missing & ~late & ~ended) * elements;
@@ -140,22 +142,26 @@ void TarCall::count_losses_of_own_shard(std::uint64_t late, LossCauses& sums) co
 
 /// Adds the missing elements of the shard `number`, which another rank owns, to `sums`.
 /// Contributions that a slot lacks were missing at its owner. `late`, `void_owners`: masks of
-/// ranks.
+/// live ranks, and of ranks.
 void TarCall::count_losses_of(std::size_t number, std::uint64_t late, std::uint64_t void_owners,
                               LossCauses& sums) const {
   const TarShards::Shard& shard = shards_.others[number];
   const std::uint32_t end = endpoint_.progress(handle(), kGather, shard.owner).end;
   const bool is_void = (void_owners & bit(shard.owner)) != 0;
+  const bool owner_gone = (gone_ & bit(shard.owner)) != 0;
   const ContributorMasks& contributors = gather_[number].contributors();
   for (std::uint32_t slot = 0; slot < contributors.size(); ++slot) {
-    const std::uint64_t missing = all_ranks() & ~contributors[slot];
-    if (missing == 0) continue;
+    const std::uint64_t lacked = all_ranks() & ~contributors[slot];
+    if (lacked == 0) continue;
     const double elements = slot_elements(shard.range.count, slot);
     if (contributors[slot] == 0) {
-      (is_void      ? sums.void_shards
+      (owner_gone   ? sums.gone
+       : is_void    ? sums.void_shards
        : slot < end ? sums.network
                     : sums.cut) += setting_.world * elements;
     } else {
+      const std::uint64_t missing = lacked & ~gone_;
+      sums.gone += std::popcount(lacked & gone_) * elements;
       sums.late_ranks += std::popcount(missing & late) * elements;
       sums.at_owner += std::popcount(missing & ~late) * elements;
     }
@@ -164,7 +170,7 @@ void TarCall::count_losses_of(std::size_t number, std::uint64_t late, std::uint6
 
 /// Reports why contributions are missing. This rank knows it for messages to itself.
 void TarCall::report_causes() {
-  const std::uint64_t late = mask_of(call_->report.late_ranks);
+  const std::uint64_t late = mask_of(call_->report.late_ranks) & ~gone_;
   const std::uint64_t void_owners = mask_of(call_->report.void_shards);
   LossCauses sums;  // in elements
   if (late_self_) {
@@ -175,8 +181,8 @@ void TarCall::report_causes() {
   }
   for (std::size_t i = 0; i < gather_.size(); ++i) count_losses_of(i, late, void_owners, sums);
   const double all = static_cast<double>(positions()) * setting_.world;
-  call_->report.causes = {sums.cut / all, sums.network / all, sums.at_owner / all,
-                          sums.late_ranks / all, sums.void_shards / all};
+  call_->report.causes = {sums.cut / all,        sums.network / all,     sums.at_owner / all,
+                          sums.late_ranks / all, sums.void_shards / all, sums.gone / all};
 }
 
 void TarCall::report_loss() {

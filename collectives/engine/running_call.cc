@@ -107,6 +107,7 @@ void RunningCall::on_event(const Event& event, Time now) {
       return on_progress(event, now);
     case Event::Kind::acknowledged:
     case Event::Kind::clock:
+    case Event::Kind::extended:
     case Event::Kind::late:
       return on_progress(event, now);
     case Event::Kind::mismatch:

@@ -181,7 +181,7 @@ class RunningCall {
  private:
   // -- implemented by the derived class
 
-  /// Handles the events stage_closed, acknowledged, clock and late.
+  /// Handles the events stage_closed, acknowledged, clock, extended and late.
   virtual void on_progress(const Event& event, Time now) = 0;
   /// step() of a call that is not over and has met no mismatch.
   virtual bool advance(Time now) = 0;

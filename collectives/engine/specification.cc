@@ -2,8 +2,14 @@
 #include <algorithm>
 
 #include "collectives/engine/tar_call.h"
+#include "collectives/step_verdict.h"
 
 namespace tarpon {
+namespace {
+
+constexpr Duration kLeastGrace = 1ms;  // for repairs of what comes last
+
+}  // namespace
 
 TarShards TarCall::make_shards() const {
   const AllreduceArguments& arguments = call_->arguments;
@@ -125,15 +131,41 @@ void TarCall::start_clock(Time at, Time now) {
   StageEnds ends;
   ends.at[kScatter] = end_ - bound.gather;
   ends.at[kGather] = gather_due_ = end_;
-  // A rank that begins after the scatter adds nothing. A rank that has not sent its shard asks when
-  // half of the gather is left.
-  ends.lateness = {
-      .late_after = ends.at[kScatter], .notice = bound.gather / 2, .grace = bound.grace};
+  ends.hold = hold_policy(at, bound.whole);
+  // A rank that begins after the scatter adds nothing, and the scatter may wait for it until then.
+  // A rank that has not sent its shard asks when half of the gather is left.
+  const Time last_end = ends.hold.above < 1 ? ends.hold.until : end_;
+  ends.lateness = {.late_after = last_end == kNever ? kNever : last_end - bound.gather,
+                   .notice = bound.gather / 2,
+                   .grace = bound.grace};
   call_->report.bound = bound.whole;
   call_->report.clock_start = at - submitted_;
   call_->report.stages[kScatter].bound = bound.whole - bound.gather;
   call_->report.stages[kGather].bound = ends.at[kGather] - at;
   endpoint_.set_ends(handle(), ends, now);
+  work_at_ = now;
+  limit_changed(now);
+}
+
+/// A bound that the caller gave is kept. A learnt one ends no call of which a training step could
+/// not use the result: half of what a step may lack may be missing from each stage. Without repair
+/// what is lost never comes, so there is nothing to wait for.
+HoldPolicy TarCall::hold_policy(Time start, Duration whole) const {
+  const AllreduceArguments& arguments = call_->arguments;
+  const bool repaired = setting_.mechanisms.repair && setting_.mechanisms.scatter_repair;
+  if (!Bounds::waits_for_data(arguments.bound_rule) || bounded_call().is_given() || !repaired) {
+    return {};
+  }
+  return {.above = LossBudget::usual(setting_.mechanisms.loss_target).skip_above / 2,
+          .grace = std::max(kLeastGrace, whole / 4),
+          .until = arguments.bound ? after(start, *arguments.bound) : kNever};
+}
+
+/// A stage has waited for data: the call ends later by as much.
+void TarCall::extend(Duration by, Time now) {
+  end_ = after(end_, by);
+  gather_due_ = after(gather_due_, by);
+  call_->report.held += by;
   work_at_ = now;
   limit_changed(now);
 }
@@ -155,8 +187,7 @@ Duration TarCall::work_left(bool with_copy) const {
 /// Closes both stages when the work that is left needs all of the time until the end of the call.
 /// The work shrinks while slots arrive, so the time to close is computed again when it has come.
 void TarCall::close_for_work(Time now) {
-  if (closed(kGather)) return;
-  if (late_self_) work_at_ = kNever;
+  if (late_self_ || closed(kGather)) work_at_ = kNever;
   if (now >= work_at_) {
     // Work that takes more than three quarters of the call ends after the bound, whatever is cut.
     work_at_ = end_ - std::min(work_left(copies()), 3 * (end_ - clock_) / 4);

@@ -18,7 +18,8 @@ TarCall::TarCall(const Setting& setting, std::shared_ptr<PendingCall> call,
       output_(static_cast<std::byte*>(call_->arguments.output)),
       coding_(std::move(coding)),
       shards_(make_shards()),
-      reducer_(reducer_shape(call_->report.mode)) {
+      reducer_(reducer_shape(call_->report.mode)),
+      gone_(setting.absent) {
   Report& report = call_->report;
   if (report.mode == Mode::bounded) {
     report.rescale = setting.mechanisms.rescale;
@@ -50,6 +51,8 @@ void TarCall::on_progress(const Event& event, Time now) {
       return;
     case Event::Kind::clock:
       return start_clock(event.at, now);
+    case Event::Kind::extended:
+      return extend(event.elapsed, now);
     case Event::Kind::late:
       late_self_ = true;
       return;

@@ -22,7 +22,10 @@ class TarCall : public RunningCall {
           Endpoint& endpoint, Time submitted, Time now);
   ~TarCall() override;
 
-  void rank_absent(Rank) override { waited_in_vain_ = true; }
+  void rank_absent(Rank rank) override {
+    gone_ |= bit(rank);
+    waited_in_vain_ = true;
+  }
 
  private:
   // specification.cc
@@ -37,6 +40,8 @@ class TarCall : public RunningCall {
   BoundedCall bounded_call() const;
   void plan_bound(OperationSpec& spec, Time now);
   void start_clock(Time at, Time now);
+  HoldPolicy hold_policy(Time start, Duration whole) const;
+  void extend(Duration by, Time now);
   void hear_terms(Rank peer);
   Duration work_left(bool with_copy) const;
   void close_for_work(Time now);
@@ -117,12 +122,13 @@ class TarCall : public RunningCall {
   Time delivered_ = kNever;   // when all peers had confirmed our shard
   Time work_at_ = kNever;     // bounded: when to compare work_left() with what time is left
   std::optional<BoundSample> sample_;
-  Time whole_since_ = kNever;  // when the result was complete, or closed by its bound
-  Time settle_at_ = kNever;    // until then confirmations may save the copy of our shard
-  Time wake_at_ = kNever;      // when step() should look again
-  bool waited_in_vain_ = false;
-  bool late_self_ = false;   // a peer has ended this bounded call without us
-  bool asks_peers_ = false;  // whether they have ended this bounded call without us
+  Time whole_since_ = kNever;    // when the result was complete, or closed by its bound
+  Time settle_at_ = kNever;      // until then confirmations may save the copy of our shard
+  Time wake_at_ = kNever;        // when step() should look again
+  std::uint64_t gone_;           // bit r: rank r is silent, dead, evicted or has left
+  bool waited_in_vain_ = false;  // for one that became so
+  bool late_self_ = false;       // a peer has ended this bounded call without us
+  bool asks_peers_ = false;      // whether they have ended this bounded call without us
   bool gather_complete_ = false;
   bool finishing_ = false;  // our shard is being copied, or has been
 };

@@ -98,7 +98,7 @@ AllreduceArguments arguments_of(const SimulationPlan& plan, SimulatedCall& call,
   arguments.bound_rule = call.bound_rule;
   arguments.deadline = call.deadline;
   arguments.missing = call.missing;
-  if (call.bounded) arguments.bound = bound_of(plan, call);
+  if (call.bounded && (call.live || plan.limited)) arguments.bound = bound_of(plan, call);
   if (rank != plan.victim) return arguments;
   arguments.learn_shares = call.victim_learns;
   arguments.shares = call.of_victim.value_or(call.shares);

@@ -36,6 +36,24 @@ bool Circumstances::news_is_in_time() const {
          plan_.skew == Duration{};
 }
 
+bool Circumstances::only_late() const {
+  for (const FaultKind kind :
+       {FaultKind::partition, FaultKind::one_way, FaultKind::jam, FaultKind::pause,
+        FaultKind::slow_rank, FaultKind::clock_jump, FaultKind::late_call, FaultKind::no_memory,
+        FaultKind::mismatch, FaultKind::refuse, FaultKind::abort, FaultKind::nonfinite}) {
+    if (on(kind)) return false;
+  }
+  return plan_.pauses.empty() && !plan_.loses_victim() && plan_.mechanisms.repair &&
+         plan_.mechanisms.scatter_repair && plan_.mechanisms.retention;
+}
+
+bool Circumstances::only_lacks_gone(Rank rank) const {
+  const bool gone = plan_.crashes() && plan_.told_at(rank) < call_.submitted[rank];
+  const bool in_time = plan_.lateness == Duration{} && plan_.skew == Duration{};
+  return gone && in_time && !plan_.restarts &&
+         nothing_but({FaultKind::crash, FaultKind::two_jobs, FaultKind::hostile, FaultKind::drift});
+}
+
 Duration Circumstances::paused(Rank rank) const {
   Duration sum{};
   for (const auto& [who, window] : plan_.pauses) sum += who == rank ? window.length() : 0ms;

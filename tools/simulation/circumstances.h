@@ -26,6 +26,12 @@ class Circumstances {
   bool disturbs_victim() const;
   /// Whether nothing happens to the packets of ranks other than the victim.
   bool calm_packets() const;
+  /// Whether no rank can lack another's data for another reason than that it comes late: every loss
+  /// is repaired, and no rank is cut off, stands still, goes or asks for something else.
+  bool only_late() const;
+  /// Whether the victim was known to be gone before `rank` made the call, and all others came to it
+  /// in time.
+  bool only_lacks_gone(Rank rank) const;
   /// Whether links may delay the announcement of a rank without limit.
   bool delays_all() const { return plan_.links.has_value(); }
 

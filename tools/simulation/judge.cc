@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "collectives/step_verdict.h"
 #include "tools/reference/fnv.h"
 #include "tools/simulation/circumstances.h"
 
@@ -75,6 +76,7 @@ class Judge {
       violate(rank, "did not end at once, though a rank has left");
     }
     judge_bound(rank, report, asleep);
+    judge_wait(rank, report);
     if (report.mode != Mode::bounded || plan_.calls_per_tag != 1 || call_.mismatched) return;
     // A late rank fetches the result until its deadline.
     if ((victim && at_.disturbs_victim()) || report.status == Status::late_self || report.in_doubt)
@@ -82,8 +84,9 @@ class Judge {
     if (!plan_.pauses.empty()) return;
     // The limit is the time until half of the ranks are heard, and the bound. If the first
     // announcements are lost, hearing may take a few repetitions.
-    const Duration hearing = plan_.skew + (at_.calm_packets() ? 2ms : 500ms);
-    const Duration most = hearing + bound_of(plan_, call_) + at_.work();
+    const Duration hearing = plan_.skew + plan_.lateness + (at_.calm_packets() ? 2ms : 500ms);
+    const Duration bound = plan_.limited ? bound_of(plan_, call_) : report.bound + report.held;
+    const Duration most = hearing + bound + at_.work();
     if (!at_.delays_all() && report.elapsed > most) {
       violate(rank, fmt::format("took {} us", report.elapsed / 1us));
     }
@@ -100,19 +103,38 @@ class Judge {
         at_.on(FaultKind::clock_jump) || at_.on(FaultKind::slow_rank) || at_.on(FaultKind::jam);
     if (rank == plan_.victim && held_up) return;
     // A stream of packets without end delays timers by a millisecond.
-    const Duration late = report.elapsed - report.clock_start - report.bound;
-    // A rank in doubt waits for answers until three gather times after the bound. A gather time is
-    // at most half of the bound.
-    const Duration doubt = report.in_doubt ? 3 * report.bound / 2 : Duration::zero();
+    const Duration late = report.elapsed - report.clock_start - report.bound - report.held;
+    // A rank in doubt waits for answers until three gather times after the bound, and one more for
+    // each peer that ends the call meanwhile. A gather time is at most half of the bound.
+    const auto times = report.in_doubt ? 3 + plan_.ranks - 1 : 0;
+    const Duration doubt = times * report.bound / 2;
     if (late > 1ms + asleep + doubt) {
       violate(rank, fmt::format("{}: ended {} us after its bound of {} us", name(report.status),
                                 late / 1us, report.bound / 1us));
     }
     const LossCauses& causes = report.causes;
-    const double sum = causes.of_network() + causes.late_ranks + causes.void_shards;
+    const double sum = causes.of_live_ranks() + causes.gone;
     if (!(std::abs(sum - report.lost_fraction) <= 1e-9)) {  // NaN is no share either
       violate(rank,
               fmt::format("the causes of loss add up to {}, not to {}", sum, report.lost_fraction));
+    }
+  }
+
+  /// Checks that a call under a learnt bound has waited for live ranks, and for no others.
+  void judge_wait(Rank rank, const Report& report) {
+    const bool learnt = !call_.live && call_.bounded && plan_.usual > Duration::zero();
+    if (!learnt || plan_.limited || !has_result(report)) return;
+    const bool by_deadline = report.elapsed + 1ms >= call_.deadline;
+    if (!by_deadline && call_.count > 0 && at_.only_late()) {
+      const double most = LossBudget::usual(plan_.mechanisms.loss_target).skip_above;
+      if (report.status == Status::late_self || report.lost_fraction > most) {
+        violate(rank, fmt::format("{} lacks {} of live ranks", name(report.status),
+                                  report.lost_fraction));
+      }
+    }
+    if (report.held > Duration::zero() && at_.only_lacks_gone(rank)) {
+      violate(rank, fmt::format("was held for {} us though all live ranks were in time",
+                                report.held / 1us));
     }
   }
 

@@ -79,7 +79,10 @@ class BlameJudge {
                          at_.ended(late) && call_.pending[late]->report.status == Status::peer_late;
     // A rank whose earlier calls kept it longer than a learnt bound is late.
     const bool was_kept = call_.bounded && at_.queues_behind_exact();
-    if (only_victim && late != plan_.victim && !lied_to && !was_kept) accuse_of_blaming(late);
+    const bool came_late = call_.bounded && (plan_.late_ranks >> late & 1) != 0;
+    if (only_victim && late != plan_.victim && !lied_to && !was_kept && !came_late) {
+      accuse_of_blaming(late);
+    }
   }
 
   void judge_want_of_blame() {

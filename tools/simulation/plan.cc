@@ -11,6 +11,7 @@
 #include "tools/simulation/share_learner.h"
 #include "tools/simulation/simulated_call.h"
 #include "transport/random.h"
+#include "transport/rank_mask.h"
 
 namespace tarpon {
 namespace {
@@ -168,6 +169,7 @@ std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
   Random later(plan.seed ^ 0x6c61746572);
   const bool draws_later = later.chance(0.5);
   Random alone(plan.seed ^ 0x616c6f6e65);
+  Random lateness(plan.seed ^ 0x6c6174656e657373);
   std::vector<ShareLearner> learners;  // by sequence
   for (std::uint32_t i = 0; plan.learns_shares && i < plan.tags; ++i) {
     learners.emplace_back(plan.seed * 8 + i, plan.ranks);
@@ -201,6 +203,10 @@ std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
       }
     }
     for (Rank rank = 0; rank < plan.ranks; ++rank) {
+      if (!call.live && (plan.late_ranks >> rank & 1) != 0) {
+        const auto percent = static_cast<std::int64_t>(lateness.below(101));
+        call.submit_at[rank] += plan.lateness * percent / 100;
+      }
       Time& at = earliest[sequence][rank];
       at = call.submit_at[rank] = std::max(at, call.submit_at[rank]);
     }
@@ -291,11 +297,30 @@ void draw_calls(SimulationPlan& plan, Random& random) {
   }
 }
 
+/// Draws what ranks have learnt before the first call, and how late some of them are: in two of
+/// five jobs of bounded calls.
+void draw_learnt(SimulationPlan& plan) {
+  Random own(plan.seed ^ 0x6c6561726e74);
+  if (!plan.bounded || plan.bound_rule == BoundRule::optireduce || !own.chance(0.4)) return;
+  plan.bound_rule = BoundRule::learnt;
+  plan.usual = plan.bound / static_cast<std::int64_t>(2 + own.below(15));
+  plan.limited = own.chance(0.3);
+  if (!own.chance(0.7)) return;
+  plan.late_ranks = own.chance(0.6) ? bit(static_cast<Rank>(own.below(plan.ranks))) : own.next();
+  plan.lateness = plan.usual * static_cast<std::int64_t>(1 + own.below(50)) / 10;
+}
+
 std::string describe_rule(const SimulationPlan& plan) {
   switch (plan.bound_rule) {
     case BoundRule::automatic:
       break;
     case BoundRule::learnt:
+      if (plan.usual > Duration::zero()) {
+        return fmt::format("bounded by what is learnt ({} us{}), ranks {:#x} late by up to {} us",
+                           plan.usual / 1us,
+                           plan.limited ? fmt::format(", at most {} us", plan.bound / 1us) : "",
+                           plan.late_ranks, plan.lateness / 1us);
+      }
       return "bounded by what is learnt";
     case BoundRule::optireduce:
       return "bounded by what 20 exact calls took";
@@ -320,6 +345,7 @@ SimulationPlan plan_simulation(std::uint64_t seed, const FaultSet& allowed) {
   plan.bounded = random.chance(0.5);
   draw_calls(plan, random);
   plan.bound = 2 * Duration(static_cast<std::int64_t>(1'000'000 + random.below(20'000'000)));
+  draw_learnt(plan);
   if (random.chance(0.5)) plan.skew = Duration(static_cast<std::int64_t>(random.below(5'000'000)));
   plan.frames = static_cast<std::uint32_t>(3 + random.below(62));
   plan.receive_bytes = 1ull << (16 + random.below(8));

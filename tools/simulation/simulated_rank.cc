@@ -85,7 +85,9 @@ SimulatedRank::SimulatedRank(const SimulationPlan& plan, SimulatedNetwork& netwo
       network_(network),
       memory_(rank == plan.victim && plan.no_memory > 0
                   ? std::make_unique<ScarceMemory>(plan.no_memory, plan.seed ^ 0x6d656d6f7279)
-                  : nullptr) {
+                  : nullptr),
+      usual_(plan.usual),
+      longest_(plan.most_elements * sizeof(double)) {
   if (rank == plan.victim) {
     clock_ = RankClock(plan.drift_ppm, plan.jump_at, plan.jump);
     if (plan.pause.length() > Duration{}) pauses_.push_back(plan.pause);
@@ -250,6 +252,26 @@ void SimulatedRank::break_port(Time now) {
 void SimulatedRank::restart() {
   broken_ = false;
   engine_ = std::make_unique<Engine>(options_, *port_);
+  if (usual_ > Duration::zero()) learn_usual();
+}
+
+/// Teaches the engine what calls of each size and kind have taken before.
+void SimulatedRank::learn_usual() {
+  constexpr int kCalls = 50;  // so many make a bound
+  for (std::uint64_t bytes = 1; bytes / 2 <= longest_; bytes *= 2) {
+    for (const bool coded : {false, true}) {
+      const BoundSample sample{.kind = {.bytes = bytes, .coded = coded},
+                               .elapsed = usual_,
+                               .stages = {usual_ * 6 / 10, usual_},
+                               .gather = usual_ * 4 / 10,
+                               .straggler = std::nullopt,
+                               .bounded = true,
+                               .packets = 100};
+      for (int call = 0; call < kCalls; ++call) {
+        engine_->bounds().learn(sample, BoundRule::learnt, std::nullopt);
+      }
+    }
+  }
 }
 
 EndpointCounters SimulatedRank::counters() const {

@@ -103,6 +103,7 @@ class SimulatedRank {
 
  private:
   Time awake(Time at) const;
+  void learn_usual();
   std::optional<DropReason> refusal(const RxPacket& packet) const;
   void watch(std::span<const RxPacket> packets);
 
@@ -112,6 +113,8 @@ class SimulatedRank {
   RankClock clock_;
   std::vector<Window> pauses_;  // by their starts
   Duration period_{};
+  const Duration usual_;         // SimulationPlan::usual
+  const std::uint64_t longest_;  // bytes of a bucket
   EngineOptions options_;
   FaultPort* faults_ = nullptr;  // inside of port_
   bool broken_ = false;          // port_

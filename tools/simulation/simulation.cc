@@ -30,6 +30,9 @@ SimulatedNetworkOptions network_options(const SimulationPlan& plan) {
 // By then ranks that were cut off have been heard again: they are asked every 50 ms.
 constexpr Duration kRecovery = 200ms;
 
+// Far more than any plan takes. A rank that is always due at once would need more.
+constexpr std::uint64_t kMostSteps = 20'000'000;
+
 // Longer than every timer: a call's deadline counts from its submission, also where it ended early.
 constexpr Duration kDraining = 3 * kSimulationDeadline;
 
@@ -85,6 +88,7 @@ class Simulation {
   bool aborted_ = false;
   bool crashed_ = false;
   Time now_{};
+  std::uint64_t steps_ = 0;
   SimulationResult result_;
 };
 
@@ -296,8 +300,9 @@ void Simulation::run_all() {
   if (neighbour_) neighbour_->run(now_);
 }
 
-/// Goes on to the next event. Returns false if there is none until `limit`.
+/// Goes on to the next event. Returns false if there is none until `limit`, or too many have been.
 bool Simulation::advance(Time limit) {
+  if (++steps_ > kMostSteps) return false;
   const Time next = next_event();
   if (next == kNever || next > limit) return false;
   now_ = std::max(next, now_ + 1ns);
@@ -345,9 +350,10 @@ SimulationResult Simulation::run() {
     ended = run_until_done(now_ + 2 * kSimulationDeadline);
   }
   if (!ended) {
-    result_.violations.push_back(fmt::format("hang: nothing more to do at {} us, {}",
-                                             now_.time_since_epoch() / 1us,
-                                             healed_ ? "healed" : "not yet healed"));
+    result_.violations.push_back(
+        fmt::format("hang: {} at {} us, {}",
+                    steps_ > kMostSteps ? "no end of things to do" : "nothing more to do",
+                    now_.time_since_epoch() / 1us, healed_ ? "healed" : "not yet healed"));
   }
   result_.virtual_time = now_.time_since_epoch();
   if (ended) drain();

@@ -85,6 +85,12 @@ struct SimulationPlan {
   bool bounded = false;     // but for calls that calibrate bounds
   BoundRule bound_rule = BoundRule::automatic;
   Duration bound = 10ms;  // of bounded calls, where it is given
+  /// BoundRule::learnt: the time of the calls that all ranks have learnt from before the first one.
+  /// Zero: none.
+  Duration usual{};
+  bool limited = true;         // `bound` is the most that a learnt bound may be
+  std::uint64_t late_ranks{};  // bit r: rank r makes calls late
+  Duration lateness{};         // at most, in each call by itself
   MissingFill missing = MissingFill::zero;
   Duration skew = 0ms;  // ranks submit up to this much apart
   std::uint32_t frames = 64;
@@ -203,12 +209,13 @@ struct SimulationResult {
 
 /// Runs the plan. The oracles:
 ///   every call ends by its deadline, bounded ones by their bounds, also while one rank is paused;
-///   both count without the time of work on buffers (simulated_work.h);
-///   exact results equal the reduction in the order of their schedules, bit by bit;
-///   bounded results equal the reduction over exactly the contributors that the report names, and
-///   are filled as MissingFill says where it names none; or they are NaN as a whole on every rank
-///   that heard of NaN or infinity in an input, and other ranks have nothing of that input;
-///   a status has a reason among the faults, and blames only the victim where only it can be at
+///   a call under a learnt bound lacks of ranks that are only late no more than a step may lose,
+///   and waits for no rank that it knows to be gone; both count without the time of work on buffers
+///   (simulated_work.h); exact results equal the reduction in the order of their schedules, bit by
+///   bit; bounded results equal the reduction over exactly the contributors that the report names,
+///   and are filled as MissingFill says where it names none; or they are NaN as a whole on every
+///   rank that heard of NaN or infinity in an input, and other ranks have nothing of that input; a
+///   status has a reason among the faults, and blames only the victim where only it can be at
 ///   fault;
 ///   calls after healing are complete;
 ///   another job on the same network gets its own results;

@@ -79,6 +79,7 @@ void Endpoint::set_ends(OperationHandle handle, const StageEnds& ends, Time now)
   s.latest = now;
   operation->grace = ends.lateness.grace;
   if (operation->late) return;
+  operation->hold = ends.hold;
   for (std::uint32_t i = 0; i < operation->stage_count; ++i) {
     operation->stages[i].end = ends.at[i];
   }

@@ -40,6 +40,8 @@ RecordKind kind_of(Event::Kind kind) {
       return RecordKind::epoch;
     case Event::Kind::clock:
       return RecordKind::none;  // the first packets say it
+    case Event::Kind::extended:
+      return RecordKind::none;  // the end of the stage says it
     case Event::Kind::late:
       return RecordKind::late;
   }

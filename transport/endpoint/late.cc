@@ -1,5 +1,7 @@
 // Late ranks: what a late rank does, and what a rank does when a peer has closed an operation.
 // lateness_check.h: how a rank finds out that it is late.
+#include <algorithm>
+
 #include "transport/endpoint/state.h"
 
 namespace tarpon {
@@ -33,10 +35,23 @@ void Endpoint::State::become_late(Operation& operation, Rank peer, Time now) {
     if (!fetched && !stage.closed)
       receiver.close_stage(operation, stage, Closing::given_up, latest);
   }
+  ask_for_ends(operation, now);
   Event event;
   event.kind = Event::Kind::late;
   event.peer = peer;
   tell(operation, event);
+}
+
+/// Asks every peer for its CLOSED, until it comes: any one of them may say that the shard of a rank
+/// which is behind this one is void. Without that news this rank would wait for that rank.
+void Endpoint::State::ask_for_ends(Operation& operation, Time now) {
+  for (Rank peer = 0; peer < options.world_size; ++peer) {
+    if (peer == options.rank || standings.excludes(peer, operation.tag, operation.number)) continue;
+    PeerView& view = operation.peers[peer];
+    view.readies = std::max(1u, view.readies);
+    view.ready_at = now;
+  }
+  timer = std::min(timer, now);
 }
 
 /// Lets the deadline end the last stage, not the bound. All its missing slots are asked for now.

@@ -120,6 +120,7 @@ void prepare(Operation& operation, const OperationSpec& spec, const EndpointOpti
   operation.deadline_told = false;
   operation.began = std::min(spec.began, now);
   operation.read_after = {};
+  operation.hold = {};
   operation.grace = {};
   operation.terms = spec.terms;
   operation.forwards = spec.forwards;
@@ -146,6 +147,7 @@ void prepare(Operation& operation, const OperationSpec& spec, const EndpointOpti
     stage.closed = false;
     stage.last_arrival = Time{};
     stage.end = kNever;
+    stage.held = false;
     stage.early = spec.bounded ? spec.early[i] : Duration::zero();
     stage.send_of.assign(world_size, kNoMessage);
     stage.receive_of.assign(world_size, kNoMessage);

@@ -45,6 +45,7 @@ struct Stage {
   bool acknowledge = false;
   bool closed = false;              // stage_closed was told
   Time end = kNever;                // bounded: when it ends
+  bool held = false;                // bounded: it has waited beyond its end (HoldPolicy)
   Duration early{};                 // silence after the last tail that ends it; zero: none does
   std::uint32_t tails_missing = 0;  // open receives whose tail has not been seen
   Time last_arrival{};
@@ -114,6 +115,7 @@ struct Operation {
   Time started = kNever;  // the clock: when half of the ranks had begun
   Duration read_after{};  // age of the packet that started it; kUnknownAge without an echo
   Duration grace{};       // LatenessPolicy::grace, once the caller has said when the stages end
+  HoldPolicy hold;        // the same
   bool forwards = false;
   CallTerms terms{};
   bool tells_terms = false;

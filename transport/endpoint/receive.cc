@@ -260,7 +260,7 @@ void Endpoint::State::heard_from(Operation& operation, Rank peer, Duration befor
   if (view.heard) return;
   view.heard = true;
   journal.note(RecordKind::first_packet, operation, peer, latest);
-  if (!view.asked) view.ready_at = kNever;
+  if (!view.asked && !operation.late) view.ready_at = kNever;
   ++operation.heard;
   granter.heard(operation, peer);
   announce_to_heard(operation, peer);

@@ -155,6 +155,7 @@ struct Endpoint::State {
   void take_closed(Operation& operation, const tarpon_header& header, Time now);
   void tell_void(const Operation& operation, Rank peer);
   void begin_fetch(Operation& operation);
+  void ask_for_ends(Operation& operation, Time now);
   void become_late(Operation& operation, Rank peer, Time now);
 
   // marks.cc
@@ -173,6 +174,8 @@ struct Endpoint::State {
   void run_timers(Time now);
   Time time_operation(Operation& operation, Time now);
   Time time_stages(Operation& operation, Time now);
+  bool waits(Operation& operation, const Stage& stage, Time now) const;
+  void extend(Operation& operation, std::uint32_t first, Time now);
   void send_ready(Operation& operation, Rank peer, Time now);
   Time ask_for_confirmations(Operation& operation, Time now);
   void ask_who_has_passed(Operation& operation, Time now);

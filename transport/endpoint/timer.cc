@@ -7,6 +7,17 @@ namespace tarpon {
 namespace {
 
 constexpr int kAnswers = 10;  // waits for one, before a repair counts as gone
+constexpr int kLooks = 4;     // in HoldPolicy::grace, at a stage that waits
+
+/// Share of what `stage` receives that is missing and may still come.
+double outstanding(const Stage& stage) {
+  std::uint64_t slots = 0, missing = 0;
+  for (const ReceiveMessage& message : stage.receives) {
+    slots += message.slots;
+    if (!message.final) missing += message.slots - message.presence.count();
+  }
+  return missing == 0 ? 0 : static_cast<double>(missing) / static_cast<double>(slots);
+}
 
 }  // namespace
 
@@ -103,7 +114,10 @@ Time Endpoint::State::time_stages(Operation& operation, Time now) {
     const Duration silence =
         stage.repair ? std::max(stage.early, kAnswers * operation.gap_delay) : stage.early;
     const Time early = all_sent ? stage.last_arrival + silence : kNever;
-    if (last && now >= std::min(bound, early) && lateness.awaits_answers(operation, now)) {
+    if ((stage.held || now >= std::min(bound, early)) && waits(operation, stage, now)) {
+      if (stage.held || now >= bound) extend(operation, i, now);
+      next = std::min({next, stage.end, now + operation.hold.grace / kLooks});
+    } else if (last && now >= std::min(bound, early) && lateness.awaits_answers(operation, now)) {
       next = std::min({next, operation.inquiry.until, now < bound ? bound : kNever});
     } else if (now >= bound) {
       receiver.close_stage(operation, stage, Closing::bound, now);
@@ -114,6 +128,35 @@ Time Endpoint::State::time_stages(Operation& operation, Time now) {
     }
   }
   return next;
+}
+
+/// Whether `stage`, whose end has come, stays open: it lacks more than a bound may cut.
+bool Endpoint::State::waits(Operation& operation, const Stage& stage, Time now) const {
+  const HoldPolicy& hold = operation.hold;
+  if (hold.above >= 1 || operation.late || now >= operation.deadline) return false;
+  if (hold.until != kNever && now >= hold.until - (operation.last_stage().end - stage.end)) {
+    return false;
+  }
+  return outstanding(stage) > hold.above;
+}
+
+/// Moves the end of stage `first`, and of the stages after it.
+void Endpoint::State::extend(Operation& operation, std::uint32_t first, Time now) {
+  Stage& stage = operation.stages[first];
+  Time end = now + operation.hold.grace;
+  if (operation.hold.until != kNever) {
+    end = std::min(end, operation.hold.until - (operation.last_stage().end - stage.end));
+  }
+  if (!stage.held) lateness.look(operation, now);  // the peers may have ended at that end
+  stage.held = true;
+  Event event;
+  event.kind = Event::Kind::extended;
+  event.stage = static_cast<std::uint8_t>(first);
+  event.elapsed = end - stage.end;
+  for (std::uint32_t i = first; i < operation.stage_count; ++i) {
+    operation.stages[i].end += event.elapsed;
+  }
+  tell(operation, event);
 }
 
 /// Asks for confirmations when this rank has all that it receives, but not all of them. Receivers

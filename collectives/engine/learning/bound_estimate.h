@@ -31,7 +31,7 @@ struct BoundSample {
   Duration gather{};                  // what the call needs after its scatter: see GatherTime
   double scattered = 1;               // share of the scatter that came
   double gathered = 1;                // share of the gather that came
-  double lost = 0;                    // lost share: see LossCauses::of_network()
+  double lost = 0;                    // lost share: see LossCauses::of_live_ranks()
   std::optional<Duration> straggler;  // a live rank was late: when its first packet came
   std::uint64_t silent = 0;  // bit r: nothing came of rank r, which was live and not suspect
   bool bounded = false;      // false: it calibrates BoundRule::optireduce

@@ -82,6 +82,7 @@ BoundPlan Bounds::plan(const BoundedCall& call, Duration left) {
   plan.terms.whole = rule.whole(call, left);
   plan.terms.gather = rule.gather(call, plan.terms.whole);
   plan_early(call.kind, plan);
+  if (plan.terms.whole >= left) plan.early = {};  // nothing ends before the deadline
   Told& told = told_of(call.kind);
   plan.terms.lost = std::exchange(told.untold_lost, 0);
   plan.tells = !told.told || plan.terms.lost > 0 ||
@@ -133,6 +134,7 @@ CallBound Bounds::agree(const BoundedCall& call, const BoundTerms& own, std::uin
 
 void Bounds::learn(const BoundSample& sample, BoundRule rule, std::optional<Duration> limit) {
   if (sample.kind.bytes == 0) return;
+  if (sample.bounded) learnt_.learn_gather(sample);
   if (sample.silent != 0) {
     if (held_.size() == kMaxHeld) held_.erase(held_.begin());
     held_.push_back({sample, rule, limit});

@@ -11,12 +11,13 @@
 // counts against the target is the largest of any rank.
 //
 // Early closing uses t_C, the usual time of each stage: the median of the last 9 calls of a kind.
-// For the whole call it is the median of this rank's time and those in the peers' headers. If no
-// more packets arrive, a stage closes x % of t_C after the last tail mark. x doubles when early
-// closing lost too much, and falls by one point when it lost little; the rule of the call says
-// where these limits are.
+// A call without a bound closes no stage early. For the whole call it is the median of this rank's
+// time and those in the peers' headers. If no more packets arrive, a stage closes x % of t_C after
+// the last tail mark. x doubles when early closing lost too much, and falls by one point when it
+// lost little; the rule of the call says where these limits are.
 //
-// Calls that lack a dead or suspect rank teach nothing. A call in which no data of some rank
+// Calls that lack a dead or suspect rank teach g alone: the shards of the other ranks take as long
+// without it. A call in which no data of some rank
 // arrived is held until that rank is heard again, and forgotten if the rank turns out suspect.
 //
 // Not thread-safe. No clock inside.
@@ -77,6 +78,9 @@ class Bounds {
 
   /// Operations with lower numbers run exact under `rule`, alike on all ranks.
   static std::uint32_t calibration(BoundRule rule);
+
+  /// Whether a call under `rule` goes on while it lacks too much of live ranks.
+  static bool waits_for_data(BoundRule rule) { return rule != BoundRule::optireduce; }
 
   /// `left`: until the deadline.
   BoundPlan plan(const BoundedCall& call, Duration left);

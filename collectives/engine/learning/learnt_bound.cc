@@ -8,6 +8,8 @@ namespace tarpon {
 namespace {
 
 constexpr std::size_t kNearestClasses = 2;  // kinds within a factor of 4 are near
+constexpr std::uint32_t kUsualKnown = 50;   // calls, before any is cut
+constexpr Duration kLeastGather = 2ms;      // while nothing is known
 constexpr Duration kSlack = 2ms;  // above the median: a rank may wait that long for a core
 constexpr Duration kGatherMargin = 2ms;
 constexpr double kShortestTime = 1e-9;  // seconds: a model of the network may take none
@@ -28,18 +30,20 @@ const LearntBound::Series* LearntBound::find(const CallKind& kind) const {
   return found == series_.end() ? nullptr : &found->second;
 }
 
-/// Returns the series of the call's kind or, if that does not fit, of the nearest kind. Other sizes
+/// Returns the series of the call's kind or, if that does not fit, of the nearest kind, at most
+/// `farthest` size classes away. Other sizes
 /// are nearest, a smaller one first: its times hold more overhead, so D becomes too long rather
 /// than too short. Fewer open calls come next: the time of calls grows with the number of calls
 /// that share the network. The uncoded kinds come last: a coded call takes the time of coding more.
 template <typename Fits>
-std::optional<LearntBound::Known> LearntBound::nearest(const BoundedCall& call, Fits fits) const {
+std::optional<LearntBound::Known> LearntBound::nearest(const BoundedCall& call,
+                                                       std::size_t farthest, Fits fits) const {
   const CallKind& kind = call.kind;
   const std::uint32_t most_open = std::min(kind.open, kMaxOpen);
   for (const bool coded : {kind.coded, false}) {
     for (std::uint32_t open = most_open; open > 0; --open) {
       const double others = open == kMaxOpen ? 1.0 : static_cast<double>(kind.open) / open;
-      for (std::size_t distance = 0; distance <= kNearestClasses; ++distance) {
+      for (std::size_t distance = 0; distance <= farthest; ++distance) {
         for (const bool larger : {false, true}) {
           const Series* series =
               find({larger ? kind.bytes << distance : kind.bytes >> distance, coded, open});
@@ -56,28 +60,39 @@ std::optional<LearntBound::Known> LearntBound::nearest(const BoundedCall& call, 
 Duration LearntBound::whole(const BoundedCall& call, Duration left) const {
   const Duration most = std::min(call.limit.value_or(left), left);
   if (call.is_given()) return most;
-  const auto known =
-      nearest(call, [](const Series& series) { return series.bound.bound().has_value(); });
+  const auto known = nearest(call, 0, [](const Series& series) {
+    return series.calls >= kUsualKnown && series.bound.bound().has_value();
+  });
   if (!known) return most;
   return std::min(to_duration(known->series->whole(known->factor) + known->coding), most);
 }
 
 /// Encoding comes before the scatter, decoding after it.
 Duration LearntBound::gather(const BoundedCall& call, Duration whole) const {
-  const auto known = nearest(call, [](const Series& series) { return !series.gather.empty(); });
-  if (!known) return whole / 4;
+  const auto known =
+      nearest(call, kNearestClasses, [](const Series& series) { return !series.gather.empty(); });
+  if (!known) return std::min(std::max(kLeastGather, whole / 10), whole / 2);
   const double left = std::max(0.0, to_seconds(whole) - known->coding);
   const double gather =
       known->series->gather.split(left / known->factor, to_seconds(kGatherMargin) / known->factor);
   return std::min(to_duration(gather * known->factor + known->coding / 2), whole / 2);
 }
 
+LearntBound::Series& LearntBound::series_of(const CallKind& kind) {
+  return series_.try_emplace(key_of(kind), world_size_, loss_target_).first->second;
+}
+
+void LearntBound::learn_gather(const BoundSample& sample) {
+  const double size = scaled(sample.kind.bytes);
+  series_of(sample.kind)
+      .gather.learn(to_seconds(sample.stages[0]) * growth(sample.scattered) / size,
+                    to_seconds(sample.gather) * growth(sample.gathered) / size);
+}
+
 void LearntBound::learn(const BoundSample& sample, double lost, std::optional<Duration> limit) {
   const double size = scaled(sample.kind.bytes);
-  const auto [at, fresh] = series_.try_emplace(key_of(sample.kind), world_size_, loss_target_);
-  Series& series = at->second;
-  series.gather.learn(to_seconds(sample.stages[0]) * growth(sample.scattered) / size,
-                      to_seconds(sample.gather) * growth(sample.gathered) / size);
+  Series& series = series_of(sample.kind);
+  series.calls = std::min(series.calls + 1, kUsualKnown);
   if (const std::optional<double> learnt = series.bound.bound()) {
     const double whole = series.whole(size);
     const bool limited = limit && whole >= to_seconds(*limit);

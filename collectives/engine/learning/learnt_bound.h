@@ -1,10 +1,11 @@
 // BoundRule::learnt: a bound whose mean lost share stays below the target of the
 // communicator (target_bound.h). BoundRule::automatic takes the caller's bound in its place.
 //
-// Times are scaled by bytes within a size class, and between classes. A kind that is not known
-// takes the values of the nearest known one. A call may take all of its deadline while no kind near
-// it is known. D is at least 2 ms above the median of its kind, because a rank may wait that long
-// for a core. That matters for calls shorter than 20 ms, to which TargetBound leaves less.
+// A call may take all of its deadline until 50 calls of its size class are known: nothing is cut
+// before it is known what is usual. Times are scaled by bytes within a size class. A kind that is
+// not known takes the D of a known one of its class, and the g of the nearest known one. D is at
+// least 2 ms above the median of its kind, because a rank may wait that long for a core. That
+// matters for calls shorter than 20 ms, to which TargetBound leaves less.
 //
 // Not thread-safe. No clock inside.
 #pragma once
@@ -26,14 +27,17 @@ class LearntBound final : public BoundEstimate {
 
   /// At most the caller's bound, if there is one.
   Duration whole(const BoundedCall& call, Duration left) const override;
-  /// By the calls of its kind (gather_time.h); a quarter of `whole` while none is known.
+  /// By the calls of its kind (gather_time.h). While none is known: a tenth of `whole`, at least
+  /// 2 ms and at most half of `whole`.
   Duration gather(const BoundedCall& call, Duration whole) const override;
   /// The share of late packets, held against a tenth and a hundredth of the target.
   EarlyLoss early_loss(const BoundSample& sample) const override {
     return {sample.early_lost, loss_target_ / 10, loss_target_ / 100};
   }
 
-  /// Learns from a bounded call. `lost`: the share that counts against the target. `limit`: the
+  /// Learns g from a bounded call, whatever ranks it lacks.
+  void learn_gather(const BoundSample& sample);
+  /// Learns D from a bounded call. `lost`: the share that counts against the target. `limit`: the
   /// caller's bound, if any.
   void learn(const BoundSample& sample, double lost, std::optional<Duration> limit);
 
@@ -44,6 +48,7 @@ class LearntBound final : public BoundEstimate {
     /// D for `size` scaled bytes, in seconds. REQUIRES: bound.bound() is known.
     double whole(double size) const;
 
+    std::uint32_t calls = 0;
     TargetBound bound;
     GatherTime gather;
   };
@@ -55,9 +60,10 @@ class LearntBound final : public BoundEstimate {
     double coding = 0;  // seconds that the call takes beyond that
   };
 
+  Series& series_of(const CallKind& kind);
   const Series* find(const CallKind& kind) const;
   template <typename Fits>
-  std::optional<Known> nearest(const BoundedCall& call, Fits fits) const;
+  std::optional<Known> nearest(const BoundedCall& call, std::size_t farthest, Fits fits) const;
 
   const std::uint16_t world_size_;
   const double loss_target_;

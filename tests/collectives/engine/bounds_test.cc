@@ -48,7 +48,7 @@ double milliseconds(Duration duration) {
 
 TEST(BoundsTest, plan__a_bound_alone_is_taken_and_never_above_what_is_left) {
   Bounds bounds(four_ranks());
-  learn(bounds, 20, 100ms);
+  learn(bounds, 50, 100ms);
   EXPECT_EQ(bounds.plan({BoundRule::automatic, 30ms, kKind}, 10s).terms.whole, 30ms);
   EXPECT_EQ(bounds.plan({BoundRule::automatic, 30s, kKind}, 10s).terms.whole, 10s);
   EXPECT_EQ(bounds.plan({BoundRule::learnt, 30ms, kKind}, 10s).terms.whole, 30ms);
@@ -61,16 +61,19 @@ TEST(BoundsTest, plan__nothing_known_may_take_all_that_is_left) {
   Bounds bounds(four_ranks());
   const BoundPlan plan = bounds.plan({BoundRule::learnt, std::nullopt, kKind}, 10s);
   EXPECT_EQ(plan.terms.whole, 10s);
-  EXPECT_EQ(plan.terms.gather, 2500ms);
+  EXPECT_EQ(plan.terms.gather, 1s);
   EXPECT_EQ(plan.early[0], Duration::zero());
   EXPECT_EQ(plan.stage_time, 0);
-  learn(bounds, 8, 100ms);
-  EXPECT_EQ(terms(bounds).whole, 10s);
+  learn(bounds, 49, 100ms);
+  const BoundPlan later = bounds.plan({BoundRule::learnt, std::nullopt, kKind}, 10s);
+  EXPECT_EQ(later.terms.whole, 10s) << "too few calls are known";
+  EXPECT_EQ(later.early[0], Duration::zero());
+  EXPECT_NE(later.stage_time, 0);
 }
 
 TEST(BoundsTest, plan__is_a_tenth_above_the_usual_time_without_a_tail) {
   Bounds bounds(four_ranks());
-  learn(bounds, 9, 100ms);
+  learn(bounds, 50, 100ms);
   const BoundPlan plan = bounds.plan({BoundRule::learnt, std::nullopt, kKind}, 10s);
   EXPECT_NEAR(milliseconds(plan.terms.whole), 110, 0.1);
   EXPECT_NEAR(milliseconds(plan.terms.gather), 22, 0.1);
@@ -81,14 +84,14 @@ TEST(BoundsTest, plan__is_a_tenth_above_the_usual_time_without_a_tail) {
 
 TEST(BoundsTest, plan__a_short_call_has_two_milliseconds_more_than_usual) {
   Bounds bounds(four_ranks());
-  learn(bounds, 20, 30us);
+  learn(bounds, 50, 30us);
   EXPECT_EQ(terms(bounds).whole, 2030us);
   EXPECT_NEAR(milliseconds(terms(bounds).gather), 1, 0.02);
 }
 
 TEST(BoundsTest, learn__a_short_call_that_loses_more_than_the_target_gets_a_longer_bound) {
   Bounds bounds(four_ranks());
-  learn(bounds, 20, 1ms);
+  learn(bounds, 50, 1ms);
   BoundSample lost = sample(3ms);
   lost.lost = 0.25;
   for (int i = 0; i < 200; ++i) learn(bounds, i % 20 == 0 ? lost : sample(1ms));
@@ -97,34 +100,34 @@ TEST(BoundsTest, learn__a_short_call_that_loses_more_than_the_target_gets_a_long
 
 TEST(BoundsTest, plan__a_longer_time_than_the_header_can_hold_is_not_told) {
   Bounds bounds(four_ranks());
-  learn(bounds, 9, 4s);
+  learn(bounds, 50, 4s);
   EXPECT_EQ(bounds.plan({BoundRule::learnt, std::nullopt, kKind}, 60s).stage_time, 0);
 }
 
-TEST(BoundsTest, plan__a_nearby_size_is_scaled_and_a_far_one_is_not_known) {
+TEST(BoundsTest, plan__a_size_class_has_a_bound_of_its_own) {
   Bounds bounds(four_ranks());
-  learn(bounds, 9, 100ms);
-  EXPECT_NEAR(milliseconds(terms(bounds, {.bytes = kBytes / 4}).whole), 27.5, 0.1);
-  EXPECT_NEAR(milliseconds(terms(bounds, {.bytes = kBytes * 3}).whole), 330, 0.1);
-  EXPECT_EQ(terms(bounds, {.bytes = kBytes / 16}).whole, 10s);
+  learn(bounds, 50, 100ms);
+  EXPECT_NEAR(milliseconds(terms(bounds, {.bytes = kBytes * 6 / 5}).whole), 132, 0.1);
+  EXPECT_EQ(terms(bounds, {.bytes = kBytes / 4}).whole, 10s);
+  EXPECT_EQ(terms(bounds, {.bytes = kBytes * 3}).whole, 10s);
 }
 
 TEST(BoundsTest, plan__small_calls_take_the_same_time) {
   Bounds bounds(four_ranks());
-  learn(bounds, 9, 20ms, {.bytes = 5000});
+  learn(bounds, 50, 20ms, {.bytes = 5000});
   EXPECT_NEAR(milliseconds(terms(bounds, {.bytes = 8000}).whole), 22, 0.1);
 }
 
 TEST(BoundsTest, plan__kinds_are_apart) {
   Bounds bounds(four_ranks());
-  learn(bounds, 9, 100ms);
+  learn(bounds, 50, 100ms);
   // Until they are known: two calls share the network; the coded one takes the coding more.
   EXPECT_NEAR(milliseconds(terms(bounds, {.bytes = kBytes, .open = 2}).whole), 220, 0.1);
   const BoundPlan coded =
       bounds.plan({BoundRule::learnt, std::nullopt, {.bytes = kBytes, .coded = true}, 40ms}, 10s);
   EXPECT_NEAR(milliseconds(coded.terms.whole), 150, 0.1);
-  learn(bounds, 9, 300ms, {.bytes = kBytes, .open = 2});
-  learn(bounds, 9, 200ms, {.bytes = kBytes, .coded = true});
+  learn(bounds, 50, 300ms, {.bytes = kBytes, .open = 2});
+  learn(bounds, 50, 200ms, {.bytes = kBytes, .coded = true});
   EXPECT_NEAR(milliseconds(terms(bounds).whole), 110, 0.1);
   EXPECT_NEAR(milliseconds(terms(bounds, {.bytes = kBytes, .open = 2}).whole), 330, 0.1);
   EXPECT_NEAR(milliseconds(terms(bounds, {.bytes = kBytes, .coded = true}).whole), 220, 0.1);
@@ -137,7 +140,7 @@ TEST(BoundsTest, plan__tells_what_the_peers_do_not_know) {
   };
   EXPECT_TRUE(tells());
   EXPECT_FALSE(tells());
-  learn(bounds, 9, 100ms);
+  learn(bounds, 50, 100ms);
   EXPECT_TRUE(tells());
   EXPECT_FALSE(tells());
   BoundSample lost = sample(100ms);
@@ -151,8 +154,9 @@ TEST(BoundsTest, plan__tells_what_the_peers_do_not_know) {
 
 TEST(BoundsTest, gather__of_a_kind_that_is_not_known_is_that_of_the_nearest_one) {
   Bounds bounds(four_ranks());
-  learn(bounds, 9, 100ms);
-  EXPECT_NEAR(milliseconds(terms(bounds, {.bytes = kBytes / 4}).gather), 5 + 1.25, 0.1)
+  learn(bounds, 50, 100ms);
+  const BoundedCall quarter{BoundRule::automatic, 27500us, {.bytes = kBytes / 4}};
+  EXPECT_NEAR(milliseconds(bounds.plan(quarter, 10s).terms.gather), 5 + 1.25, 0.1)
       << "half of what 27.5 ms leave";
   EXPECT_NEAR(milliseconds(terms(bounds, {.bytes = kBytes, .open = 2}).gather), 40 + 2, 0.1);
   const BoundPlan coded =
@@ -206,7 +210,7 @@ TEST(BoundsTest, agree__the_upper_median_of_the_bounds_and_the_largest_grace) {
 /// A shard of this rank does not take longer because another rank's does.
 TEST(BoundsTest, agree__g_is_the_ranks_own) {
   Bounds bounds(four_ranks());
-  learn(bounds, 9, 100ms);
+  learn(bounds, 50, 100ms);
   const BoundTerms own = terms(bounds);
   bounds.heard(1, kKind, {.whole = 120ms, .gather = 50ms});
   const CallBound bound = bounds.agree({BoundRule::learnt, std::nullopt, kKind}, own, kAll, 10s);
@@ -239,7 +243,7 @@ TEST(BoundsTest, plan__the_rule_of_the_call_is_chosen) {
 
 TEST(BoundsTest, learn__a_rank_that_is_not_heard_at_all_teaches_when_it_is_back) {
   Bounds bounds(four_ranks());
-  learn(bounds, 9, 100ms);
+  learn(bounds, 50, 100ms);
   BoundSample lacking = sample(110ms);
   lacking.silent = 0b100;
   for (int i = 0; i < 10; ++i) learn(bounds, lacking);
@@ -254,7 +258,7 @@ TEST(BoundsTest, learn__a_rank_that_is_not_heard_at_all_teaches_when_it_is_back)
 
 TEST(BoundsTest, learn__a_straggler_counts_with_the_time_that_it_would_have_taken) {
   Bounds bounds(four_ranks());
-  learn(bounds, 9, 100ms);
+  learn(bounds, 50, 100ms);
   BoundSample late = sample(110ms);
   late.straggler = 150ms;
   late.gather = 20ms;
@@ -406,7 +410,7 @@ TEST(BoundsTest, quiet_busy_quiet__is_followed_without_jumps) {
     }
     return milliseconds(job.bound());
   };
-  EXPECT_NEAR(run(100ms, 30), 112, 5);
+  EXPECT_NEAR(run(100ms, 60), 112, 5);
   EXPECT_NEAR(run(300ms, 20), 335, 20);
   EXPECT_NEAR(run(100ms, 110), 112, 8);
 }

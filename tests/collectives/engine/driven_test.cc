@@ -316,7 +316,7 @@ TEST_P(LearningWithoutTest, a_dead_or_suspect_rank__leaves_the_bound_where_it_wa
   driven.links.ingress = queue(2e9, 400'000, 128'000);
   driven.detects_silence = !GetParam();  // of a dead rank the test tells
   DrivenJob job(driven);
-  for (int i = 0; i < 30; ++i) job.operation();
+  for (int i = 0; i < 60; ++i) job.operation();
   const Duration bound = job.bound();
   const double patience = job.job()[0].bounds().patience();
   job.leave_out(2);

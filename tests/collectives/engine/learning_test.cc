@@ -36,7 +36,7 @@ BoundPlan plan_of(SimulatedJob& job) {
 
 TEST(LearningTest, learn__not_from_calls_that_always_run_exact) {
   SimulatedJob job({.ranks = 4, .links = FabricOptions{.ingress = {.bits_per_second = 1e9}}});
-  for (int i = 0; i < 20; ++i) call(job, DataType::float32, ReduceOp::sum, 0);
+  for (int i = 0; i < 60; ++i) call(job, DataType::float32, ReduceOp::sum, 0);
   const BoundPlan learnt = plan_of(job);
   // As the comparison of results over all ranks makes them, beside the calls that it is about.
   Lag lag;

@@ -25,7 +25,10 @@ BoundSample sample(Duration whole) {
 
 LearntBound learnt(int calls) {
   LearntBound bound(4, kTarget);
-  for (int i = 0; i < calls; ++i) bound.learn(sample(100ms), 0, std::nullopt);
+  for (int i = 0; i < calls; ++i) {
+    bound.learn_gather(sample(100ms));
+    bound.learn(sample(100ms), 0, std::nullopt);
+  }
   return bound;
 }
 
@@ -33,21 +36,24 @@ double milliseconds(Duration duration) {
   return std::chrono::duration<double, std::milli>(duration).count();
 }
 
-TEST(LearntBoundTest, whole__is_known_after_nine_calls) {
-  EXPECT_EQ(learnt(8).whole(call({}), 10s), 10s);
-  EXPECT_NEAR(milliseconds(learnt(9).whole(call({}), 10s)), 110, 0.1);
+TEST(LearntBoundTest, whole__is_known_after_fifty_calls) {
+  EXPECT_EQ(learnt(49).whole(call({}), 10s), 10s);
+  EXPECT_NEAR(milliseconds(learnt(50).whole(call({}), 10s)), 110, 0.1);
 }
 
 TEST(LearntBoundTest, whole__a_limit_is_a_maximum_and_alone_the_bound) {
-  const LearntBound bound = learnt(9);
+  const LearntBound bound = learnt(50);
   EXPECT_EQ(bound.whole(call(30ms), 10s), 30ms);
   EXPECT_NEAR(milliseconds(bound.whole(call(1s), 10s)), 110, 0.1);
   EXPECT_EQ(bound.whole(call(1s, BoundRule::automatic), 10s), 1s);
   EXPECT_EQ(bound.whole(call(1s, BoundRule::automatic), 500ms), 500ms);
 }
 
-TEST(LearntBoundTest, gather__a_quarter_until_calls_of_the_kind_are_known) {
-  EXPECT_EQ(LearntBound(4, kTarget).gather(call({}), 100ms), 25ms);
+TEST(LearntBoundTest, gather__a_tenth_or_two_milliseconds_until_calls_of_the_kind_are_known) {
+  const LearntBound fresh(4, kTarget);
+  EXPECT_EQ(fresh.gather(call({}), 100ms), 10ms);
+  EXPECT_EQ(fresh.gather(call({}), 15ms), 2ms);
+  EXPECT_EQ(fresh.gather(call({}), 3ms), 1500us) << "half is the scatter's";
   EXPECT_LE(learnt(1).gather(call({}), 100ms), 25ms);
   EXPECT_GE(learnt(1).gather(call({}), 100ms), 20ms) << "the time of the gather";
 }

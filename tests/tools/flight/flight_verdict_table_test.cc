@@ -299,7 +299,7 @@ TEST(FlightVerdictSeeds, verdict__never_names_a_healthy_rank) {
   for (std::uint64_t seed = kFirstSeed; seed < kFirstSeed + kSeeds; ++seed) {
     SimulationPlan plan = plan_simulation(seed, allowed);
     if (plan.restarts) continue;  // two processes would share a recorder
-    plan.skew = 0ms;              // nobody else is late
+    plan.skew = plan.lateness = 0ms;  // nobody else is late
     std::vector<Recorder> recorders(plan.ranks);
     SimulationHooks hooks;
     hooks.recorder = [&](Rank rank) { return &recorders[rank]; };

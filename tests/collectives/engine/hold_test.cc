@@ -1,0 +1,196 @@
+// Learnt bounds and ranks that are late: a call waits for the data of a live rank where a training
+// step could not do without it, and for nothing else.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "tests/support/simulated_job.h"
+
+namespace tarpon::testing_support::hold_test {
+namespace {
+
+using Reports = std::vector<Report>;
+using Delays = std::vector<Duration>;
+
+/// Ranks that call again and again, each as late as a test says.
+class Calls {
+ public:
+  Calls(std::uint16_t ranks, std::uint64_t count)
+      : job_({.ranks = ranks,
+              .slot_bytes = 1408,
+              .links = FabricOptions{.ingress = {.bits_per_second = 1e9, .queue_bytes = 1 << 20}}}),
+        buffers_(ranks, count, false) {}
+
+  SimulatedJob& job() { return job_; }
+
+  std::shared_ptr<PendingCall> submit(Rank rank) {
+    AllreduceArguments one = buffers_.bounded_arguments(rank, ReduceOp::sum, bound);
+    one.bound_rule = rule;
+    return job_.submit(rank, one);
+  }
+
+  /// One call in which rank r begins `late`[r] after the first ones.
+  Reports run(const Delays& late) {
+    std::vector<Rank> order(job_.ranks());
+    for (Rank rank = 0; rank < job_.ranks(); ++rank) order[rank] = rank;
+    std::stable_sort(order.begin(), order.end(), [&](Rank a, Rank b) { return late[a] < late[b]; });
+    std::vector<std::shared_ptr<PendingCall>> calls(job_.ranks());
+    const Time start = job_.now();
+    for (const Rank rank : order) {
+      if (start + late[rank] > job_.now()) job_.run_for(start + late[rank] - job_.now());
+      calls[rank] = submit(rank);
+    }
+    EXPECT_TRUE(job_.finish());
+    Reports reports;
+    for (const auto& call : calls) reports.push_back(call->report);
+    return reports;
+  }
+
+  Reports run_in_time() { return run(Delays(job_.ranks(), Duration::zero())); }
+
+  Reports run_with_late(Rank rank, Duration late) {
+    Delays all(job_.ranks(), Duration::zero());
+    all[rank] = late;
+    return run(all);
+  }
+
+  /// Makes as many calls as a learnt bound needs. Returns the time of the last one.
+  Duration learn() {
+    for (int call = 0; call < 60; ++call) run_in_time();
+    return run_in_time()[0].elapsed;
+  }
+
+  BoundRule rule = BoundRule::learnt;
+  std::optional<Duration> bound;
+
+ private:
+  SimulatedJob job_;
+  Buffers<float> buffers_;
+};
+
+constexpr std::uint64_t kCount = 100'000;
+
+TEST(HoldTest, late_rank__is_waited_for_and_nothing_is_lost) {
+  Calls calls(4, kCount);
+  const Duration usual = calls.learn();
+  for (const int tenths : {1, 5, 10, 20, 50}) {
+    const Duration late = usual * tenths / 10;
+    const Reports reports = calls.run_with_late(3, late);
+    for (const Report& report : reports) {
+      EXPECT_EQ(report.status, Status::complete) << tenths << ": " << report.detail;
+    }
+    EXPECT_LE(reports[0].elapsed, late + usual * 3 / 2) << tenths;
+    EXPECT_LE(reports[3].elapsed, usual * 3 / 2) << tenths;
+    if (tenths == 1) {
+      EXPECT_EQ(reports[0].held, Duration::zero());
+    } else if (tenths >= 20) {
+      EXPECT_GT(reports[0].held, Duration::zero()) << tenths;
+    }
+  }
+}
+
+TEST(HoldTest, late_ranks_in_turn__are_waited_for) {
+  Calls calls(4, kCount);
+  const Duration usual = calls.learn();
+  for (Rank rank = 0; rank < 4; ++rank) {
+    for (const Report& report : calls.run({usual * 3, usual * (rank % 2), usual * 6, usual * 2})) {
+      EXPECT_EQ(report.status, Status::complete) << report.detail;
+    }
+    for (const Report& report : calls.run_with_late(rank, usual * 4)) {
+      EXPECT_EQ(report.status, Status::complete) << report.detail;
+    }
+  }
+}
+
+TEST(HoldTest, half_of_the_ranks_late__are_waited_for) {
+  Calls calls(4, kCount);
+  const Duration usual = calls.learn();
+  const Duration late = usual * 5;
+  for (const Report& report : calls.run({{}, {}, late, late})) {
+    EXPECT_EQ(report.status, Status::complete) << report.detail;
+  }
+}
+
+TEST(HoldTest, given_bound__is_kept_to_the_letter) {
+  Calls calls(4, kCount);
+  const Duration usual = calls.learn();
+  calls.rule = BoundRule::automatic;
+  calls.bound = usual * 3 / 2;
+  const Reports reports = calls.run_with_late(3, usual * 5);
+  for (const Rank rank : {Rank{0}, Rank{1}, Rank{2}}) {
+    EXPECT_EQ(reports[rank].status, Status::partial) << reports[rank].detail;
+    EXPECT_EQ(reports[rank].held, Duration::zero());
+    EXPECT_LE(reports[rank].elapsed, *calls.bound + 1ms);
+  }
+}
+
+TEST(HoldTest, learnt_up_to_a_bound__waits_until_that_bound) {
+  Calls calls(4, kCount);
+  const Duration usual = calls.learn();
+  calls.bound = usual * 4;
+  for (const Report& report : calls.run_with_late(3, usual * 2)) {
+    EXPECT_EQ(report.status, Status::complete) << report.detail;
+  }
+  const Reports reports = calls.run_with_late(3, usual * 10);
+  for (const Rank rank : {Rank{0}, Rank{1}, Rank{2}}) {
+    EXPECT_EQ(reports[rank].status, Status::partial) << reports[rank].detail;
+    EXPECT_GT(reports[rank].held, Duration::zero());
+    EXPECT_LE(reports[rank].elapsed, *calls.bound + 1ms);
+  }
+}
+
+TEST(HoldTest, silent_rank__is_waited_for_until_it_is_suspect) {
+  Calls calls(4, kCount);
+  calls.learn();
+  calls.job().stop(3);
+  std::vector<Duration> took;
+  for (int call = 0; call < 3; ++call) {
+    const Time start = calls.job().now();
+    std::vector<std::shared_ptr<PendingCall>> others;
+    for (const Rank rank : {Rank{0}, Rank{1}, Rank{2}}) others.push_back(calls.submit(rank));
+    const auto over = [&] {
+      return std::all_of(others.begin(), others.end(),
+                         [](const auto& one) { return one->done.load(); });
+    };
+    ASSERT_TRUE(calls.job().run_until(over, 10s));
+    for (const auto& one : others) {
+      EXPECT_EQ(one->report.status, Status::partial) << one->report.detail;
+      EXPECT_THAT(one->report.late_ranks, testing::ElementsAre(3));
+    }
+    took.push_back(calls.job().now() - start);
+  }
+  EXPECT_GE(took[0], 250ms);
+  EXPECT_LE(took[0], 600ms);
+  EXPECT_LE(took[2], 20ms) << "a suspect rank is left out";
+}
+
+TEST(HoldTest, one_rank_of_many__is_not_waited_for) {
+  Calls calls(42, 42 * 16);
+  const Duration usual = calls.learn();
+  const Reports reports = calls.run_with_late(3, usual * 8);
+  for (Rank rank = 0; rank < 42; ++rank) {
+    if (rank == 3) continue;
+    EXPECT_EQ(reports[rank].status, Status::partial) << reports[rank].detail;
+    EXPECT_EQ(reports[rank].held, Duration::zero());
+    EXPECT_LE(reports[rank].elapsed - reports[rank].clock_start, reports[rank].bound + 1ms);
+  }
+}
+
+/// Rank 3 is calls behind. Rank 2 comes late to a call that ranks 0 and 1 have ended without both.
+TEST(HoldTest, late_rank__learns_from_its_peers_that_a_shard_is_void) {
+  Calls calls(4, kCount);
+  calls.learn();
+  calls.rule = BoundRule::automatic;
+  calls.bound = 15ms;
+  for (const Rank rank : {Rank{0}, Rank{1}}) calls.submit(rank);
+  calls.job().run_for(40ms);
+  const auto late = calls.submit(2);
+  ASSERT_TRUE(calls.job().run_until([&] { return late->done.load(); }, 5s));
+  EXPECT_EQ(late->report.status, Status::late_self) << late->report.detail;
+  EXPECT_LE(late->report.elapsed, 25ms) << "its own bound and 10 ms";
+}
+
+}  // namespace
+}  // namespace tarpon::testing_support::hold_test
