@@ -86,9 +86,10 @@ def calls_of(rows, cpu_s):
         worst = max(call, key=lambda rank: rank["lost"])
         found.lost.append(worst["lost"])
         found.causes.append(worst["causes"])
-        found.counted.append(max(rank["of_network"] for rank in call))
+        found.counted.append(max(rank["counted"] for rank in call))
         found.bounds.append(max(rank["bound_us"] for rank in call))
-        after = [(rank["us"] - rank["clock_start_us"] - rank["bound_us"], rank["in_doubt"])
+        after = [(rank["us"] - rank["clock_start_us"] - rank["bound_us"] - rank["held_us"],
+                  rank["in_doubt"])
                  for rank in in_time if rank["bound_us"] > 0]
         found.overruns += [max(after)] if after else []
     return found

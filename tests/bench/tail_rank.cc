@@ -9,7 +9,7 @@
 //   exact N     the same, exact
 // Timing is that of `tarpon allreduce`: an untimed refill and barrier before each call, from call
 // to return. Standard output has one JSON object a line: for each call
-//   {"us", "status", "lost", "of_network", "causes": {...}, "bound_us", "clock_start_us",
+//   {"us", "status", "lost", "counted", "causes": {...}, "bound_us", "clock_start_us",
 //    "in_doubt", "late": [ranks]}
 // as in Report, and after the last call of a command {"done": N, "cpu_s": of the timed calls}.
 // The last result of a command is checked element by element, against the contributors that its
@@ -119,14 +119,16 @@ class TailRank {
     print({{"us", to_us(stop - start)},
            {"status", name(status)},
            {"lost", report->lost_fraction},
-           {"of_network", causes.of_network()},
+           {"counted", causes.of_live_ranks()},
            {"causes",
             {{"cut", causes.cut},
              {"network", causes.network},
              {"at_owner", causes.at_owner},
              {"late_ranks", causes.late_ranks},
-             {"void_shards", causes.void_shards}}},
+             {"void_shards", causes.void_shards},
+             {"gone", causes.gone}}},
            {"bound_us", to_us(report->bound)},
+           {"held_us", to_us(report->held)},
            {"clock_start_us", to_us(report->clock_start)},
            {"in_doubt", report->in_doubt},
            {"late", report->late_ranks}});

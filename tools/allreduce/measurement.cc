@@ -20,12 +20,13 @@
 namespace tarpon {
 namespace {
 
-using PackedCauses = std::array<double, 5>;  // without names, because a log has many of them
+using PackedCauses = std::array<double, 6>;  // without names, because a log has many of them
 
 std::vector<PackedCauses> pack(const std::vector<LossCauses>& causes) {
   std::vector<PackedCauses> packed;
   for (const LossCauses& one : causes) {
-    packed.push_back({one.cut, one.network, one.at_owner, one.late_ranks, one.void_shards});
+    packed.push_back(
+        {one.cut, one.network, one.at_owner, one.late_ranks, one.void_shards, one.gone});
   }
   return packed;
 }
@@ -33,7 +34,7 @@ std::vector<PackedCauses> pack(const std::vector<LossCauses>& causes) {
 std::vector<LossCauses> unpack(const std::vector<PackedCauses>& packed) {
   std::vector<LossCauses> causes;
   for (const PackedCauses& one : packed) {
-    causes.push_back({one[0], one[1], one[2], one[3], one[4]});
+    causes.push_back({one[0], one[1], one[2], one[3], one[4], one[5]});
   }
   return causes;
 }
@@ -50,6 +51,7 @@ std::string to_text(const IterationLog& log, std::size_t first, std::size_t coun
                             {"late", piece(log.late)},
                             {"lost", piece(log.lost)},
                             {"bound_us", piece(log.bound_us)},
+                            {"held_us", piece(log.held_us)},
                             {"closing", piece(log.closing)},
                             {"causes", pack(piece(log.causes))},
                             {"void_shards", piece(log.void_shards)},
@@ -83,6 +85,7 @@ std::optional<IterationLog> iteration_log_from(const std::string& text) {
     json.at("late").get_to(log.late);
     json.at("lost").get_to(log.lost);
     json.at("bound_us").get_to(log.bound_us);
+    json.at("held_us").get_to(log.held_us);
     json.at("closing").get_to(log.closing);
     log.causes = unpack(json.at("causes").get<std::vector<PackedCauses>>());
     json.at("void_shards").get_to(log.void_shards);
@@ -134,9 +137,10 @@ namespace {
 CallLoss loss_in(const IterationLog& log, std::size_t i) {
   CallLoss loss;
   if (i < log.bound_us.size()) loss.bound_us = log.bound_us[i];
+  if (i < log.held_us.size()) loss.held_us = log.held_us[i];
   if (i < log.causes.size()) {
     loss.causes = log.causes[i];
-    loss.counted = loss.causes.of_network();
+    loss.counted = loss.causes.of_live_ranks();
   }
   if (i < log.late.size()) loss.late = log.late[i];
   if (i < log.void_shards.size()) loss.void_shards = log.void_shards[i];
@@ -194,6 +198,7 @@ void merge(const std::vector<IterationLog>& logs, Measurement& measurement) {
     measurement.time_us.push_back(slowest_in_time > 0 ? slowest_in_time : slowest);
     measurement.lost.push_back(lost);
     measurement.calls.push_back(loss);
+    measurement.waited += loss.held_us > 0 ? 1 : 0;
     measurement.closed_early += closing == static_cast<int>(Closing::early) ? 1 : 0;
     measurement.closed_by_bound += closing == static_cast<int>(Closing::bound) ? 1 : 0;
   }
@@ -262,6 +267,7 @@ nlohmann::json to_json(const Measurement& m, std::uint32_t world) {
   json["squared_error"] = value(m.squared_error);
   json["closed_early"] = m.closed_early;
   json["closed_by_bound"] = m.closed_by_bound;
+  json["waited"] = m.waited;
   json["nonfinite_ranks"] = m.nonfinite;
   json["outcomes"] = m.outcomes;
   json["verdicts"] = {{"apply", m.verdicts[0]}, {"skip", m.verdicts[1]}, {"halt", m.verdicts[2]}};
@@ -339,6 +345,7 @@ std::string notes(const Measurement& m) {
   std::string text = fmt::format("#   {}: {} of {} closed early, {} by the bound",
                                  m.in_place ? "in-place" : "out-of-place", m.closed_early,
                                  m.time_us.size(), m.closed_by_bound);
+  if (m.waited > 0) text += fmt::format(", {} waited beyond it for live ranks", m.waited);
   if (m.coded > 0) text += fmt::format("; {} of {} coded", m.coded, m.time_us.size());
   if (m.type != DataType::float32) text += fmt::format("; {} is never coded", name(m.type));
   if (m.squared_error.value_or(0) > 0) {

@@ -21,6 +21,7 @@ struct IterationLog {
   std::vector<std::uint64_t> late;         // per iteration, mask of ranks that this rank found late
   std::vector<double> lost;                // per iteration, lost_fraction of its report
   std::vector<double> bound_us;            // per iteration, of the whole call; 0: exact
+  std::vector<double> held_us;             // per iteration, beyond that: Report::held
   std::vector<int> closing;                // per iteration, the worse Closing of its stages
   std::vector<LossCauses> causes;          // per iteration
   std::vector<std::uint64_t> void_shards;  // per iteration, mask of Report::void_shards
@@ -66,20 +67,21 @@ struct Measurement {
   std::vector<double> lost;                       // per iteration: lost_fraction of the worst rank
   std::vector<CallLoss> calls;                    // per iteration
   std::uint64_t closed_early = 0;                 // iterations whose worst Closing is early
-  std::uint64_t closed_by_bound = 0;              // iterations whose worst Closing is bound
-  std::string bound_rule;                         // --bound's word; of bounded iterations
-  std::optional<double> loss_target;              // of a learnt bound
-  std::optional<double> given_bound_us;           // a fixed --bound
-  std::array<std::uint64_t, 3> verdicts{};        // by Verdict, as rank 0 received them
-  std::optional<Divergence> divergence;           // of the last iteration's results
-  std::set<Rank> nonfinite;                       // ranks whose inputs held NaN or infinity
-  std::vector<std::uint32_t> flows;               // of each rank's large messages, at the end
-  std::uint64_t coded = 0;                        // coded iterations, at any rank
-  bool checked = true;                            // whether `wrong` was counted
-  std::uint64_t wrong = 0;                        // over all ranks
-  std::optional<double> squared_error;            // of the worst rank's last result: relative to
-                                                  // the exact one's square; bounded mode
-  double lost_fraction = 0;                       // largest over ranks and iterations
+  std::uint64_t waited = 0;  // iterations in which a rank waited beyond its bound: Report::held
+  std::uint64_t closed_by_bound = 0;        // iterations whose worst Closing is bound
+  std::string bound_rule;                   // --bound's word; of bounded iterations
+  std::optional<double> loss_target;        // of a learnt bound
+  std::optional<double> given_bound_us;     // a fixed --bound
+  std::array<std::uint64_t, 3> verdicts{};  // by Verdict, as rank 0 received them
+  std::optional<Divergence> divergence;     // of the last iteration's results
+  std::set<Rank> nonfinite;                 // ranks whose inputs held NaN or infinity
+  std::vector<std::uint32_t> flows;         // of each rank's large messages, at the end
+  std::uint64_t coded = 0;                  // coded iterations, at any rank
+  bool checked = true;                      // whether `wrong` was counted
+  std::uint64_t wrong = 0;                  // over all ranks
+  std::optional<double> squared_error;      // of the worst rank's last result: relative to
+                                            // the exact one's square; bounded mode
+  double lost_fraction = 0;                 // largest over ranks and iterations
   double lost_stage1 = 0;
   double lost_stage2 = 0;
   std::vector<Rank> late;                  // union over iterations

@@ -27,6 +27,7 @@ void note(const Report& report, IterationLog& log) {
   log.late.push_back(mask_of(report.late_ranks));
   log.lost.push_back(report.lost_fraction);
   log.bound_us.push_back(std::chrono::duration<double, std::micro>(report.bound).count());
+  log.held_us.push_back(std::chrono::duration<double, std::micro>(report.held).count());
   log.closing.push_back(static_cast<int>(worst));
   log.causes.push_back(report.causes);
   log.void_shards.push_back(mask_of(report.void_shards));
@@ -146,6 +147,7 @@ void append(const IterationLog& piece, IterationLog& log) {
   log.late.insert(log.late.end(), piece.late.begin(), piece.late.end());
   log.lost.insert(log.lost.end(), piece.lost.begin(), piece.lost.end());
   log.bound_us.insert(log.bound_us.end(), piece.bound_us.begin(), piece.bound_us.end());
+  log.held_us.insert(log.held_us.end(), piece.held_us.begin(), piece.held_us.end());
   log.closing.insert(log.closing.end(), piece.closing.begin(), piece.closing.end());
   log.causes.insert(log.causes.end(), piece.causes.begin(), piece.causes.end());
   log.void_shards.insert(log.void_shards.end(), piece.void_shards.begin(), piece.void_shards.end());

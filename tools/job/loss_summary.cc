@@ -27,7 +27,7 @@ std::string bound_text(std::span<const CallLoss> calls) {
 }
 
 double sum(const LossCauses& causes) {
-  return causes.of_network() + causes.late_ranks + causes.void_shards;
+  return causes.of_live_ranks() + causes.gone;
 }
 
 std::string percent(double share) {
@@ -57,6 +57,7 @@ void CallLoss::add(const CallLoss& rank) {
   late |= rank.late;
   void_shards |= rank.void_shards;
   counted = std::max(counted, rank.counted);
+  held_us = std::max(held_us, rank.held_us);
   if (sum(rank.causes) > sum(causes)) causes = rank.causes;
 }
 
@@ -69,6 +70,7 @@ LossCauses mean_causes(std::span<const CallLoss> calls) {
     mean.at_owner += call.causes.at_owner / all;
     mean.late_ranks += call.causes.late_ranks / all;
     mean.void_shards += call.causes.void_shards / all;
+    mean.gone += call.causes.gone / all;
   }
   return mean;
 }
@@ -87,7 +89,8 @@ std::vector<double> bounds_of(std::span<const CallLoss> calls) {
 
 std::string loss_text(std::span<const CallLoss> calls, std::optional<double> target) {
   const LossCauses mean = mean_causes(calls);
-  const std::string late = ranks_text(calls, "late ranks", &CallLoss::late, mean.late_ranks);
+  const std::string late =
+      ranks_text(calls, "late ranks", &CallLoss::late, mean.late_ranks + mean.gone);
   const std::string voids =
       ranks_text(calls, "void shards", &CallLoss::void_shards, mean.void_shards);
   std::string text = "bound " + bound_text(calls);
@@ -115,7 +118,8 @@ void to_json(nlohmann::json& json, const LossCauses& causes) {
           {"network", causes.network},
           {"at_owner", causes.at_owner},
           {"late_ranks", causes.late_ranks},
-          {"void_shards", causes.void_shards}};
+          {"void_shards", causes.void_shards},
+          {"gone", causes.gone}};
 }
 
 }  // namespace tarpon

@@ -16,7 +16,8 @@ namespace tarpon {
 struct CallLoss {
   double bound_us = 0;            // the longest bound of a rank; 0: the call ran exact
   LossCauses causes;              // of the rank that lost most; their sum is what it lost
-  double counted = 0;             // the largest LossCauses::of_network() of a rank
+  double counted = 0;             // the largest LossCauses::of_live_ranks() of a rank
+  double held_us = 0;             // the longest time that a rank waited beyond its bound
   std::uint64_t late = 0;         // bit r: a rank gave up waiting for rank r
   std::uint64_t void_shards = 0;  // bit r: a rank has nothing of the shard of rank r
 

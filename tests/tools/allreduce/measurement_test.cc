@@ -101,7 +101,8 @@ TEST(Merge, outcomes__of_each_rank_and_in_words_where_not_complete) {
 TEST(Merge, loss__by_call_and_its_causes_in_json) {
   IterationLog a = log_of({1, 1}, {0b10, 0});
   a.bound_us = {3000, 5000};
-  a.causes = {{.cut = 0.25, .late_ranks = 0.5}, {}};
+  a.held_us = {0, 700};
+  a.causes = {{.cut = 0.25, .late_ranks = 0.25, .gone = 0.25}, {}};
   a.void_shards = {0b10, 0};
   IterationLog b = log_of({1, 1}, {0, 0});
   b.bound_us = {4000, 4000};
@@ -118,11 +119,14 @@ TEST(Merge, loss__by_call_and_its_causes_in_json) {
   EXPECT_EQ(json["bound_rule"], "learnt");
   EXPECT_EQ(json["loss_target"], 0.01);
   EXPECT_EQ(json["mean_loss"], 0.375);
+  EXPECT_EQ(json["waited"], 1);
+  EXPECT_THAT(notes(measurement), HasSubstr("0 by the bound, 1 waited beyond it for live ranks"));
   EXPECT_EQ(json["causes"], nlohmann::json({{"cut", 0.125},
                                             {"network", 0.0},
                                             {"at_owner", 0.125},
-                                            {"late_ranks", 0.25},
-                                            {"void_shards", 0.0}}));
+                                            {"late_ranks", 0.125},
+                                            {"void_shards", 0.0},
+                                            {"gone", 0.125}}));
   EXPECT_EQ(loss_line(std::nullopt, measurement),
             "# bounded: bound 4.0 ms (median; largest 5.0 ms), target 1 %, lost 50 %: 12.5 cut, "
             "12.5 at owner; late ranks: 1 (1\n"
@@ -153,7 +157,8 @@ TEST(Merge, loss__none_in_exact_mode) {
 TEST(Log, text__comes_back) {
   IterationLog log = log_of({1.5, 0.1}, {~0ull, 0});
   log.lost = {0.5, 0.25};
-  log.causes = {{.cut = 0.5}, {.network = 0.125}};
+  log.causes = {{.cut = 0.5}, {.network = 0.125, .gone = 0.25}};
+  log.held_us = {2, 3};
   log.void_shards = {0, ~0ull};
   log.flows = 4;
   log.wrong = 5;
@@ -165,7 +170,8 @@ TEST(Log, text__comes_back) {
   EXPECT_THAT(back->time_us, ElementsAre(0.1));
   EXPECT_THAT(back->late, ElementsAre(0));
   EXPECT_THAT(back->lost, ElementsAre(0.25));
-  EXPECT_THAT(back->causes, ElementsAre(LossCauses{.network = 0.125}));
+  EXPECT_THAT(back->causes, ElementsAre(LossCauses{.network = 0.125, .gone = 0.25}));
+  EXPECT_THAT(back->held_us, ElementsAre(3));
   EXPECT_THAT(back->void_shards, ElementsAre(~0ull));
   EXPECT_EQ(back->flows, 4u);
   EXPECT_EQ(back->wrong, 5u);
