@@ -35,8 +35,8 @@ enum class Rescale : std::uint8_t {
 /// Whether bounded calls of float32 send coefficients (codec/hadamard.h), so that a loss costs all
 /// elements alike.
 enum class CodecRule : std::uint8_t {
-  automatic,  // on at a loss target of 0.5 % and more; else on above 2 % of loss, off below 1 %,
-              // alike on all ranks (collectives/membership/epoch_history.h)
+  automatic,  // on where calls lose more than 2 %, off below 1 %, alike on all ranks, whatever the
+              // loss target (collectives/membership/epoch_history.h)
   on,
   off,
 };
@@ -66,12 +66,6 @@ struct Mechanisms {
   /// Mean share of the contributions that bounded calls may lose in order to end early
   /// (BoundRule::learnt). Above 0 and below 1.
   double loss_target = 0.001;
-
-  /// Whether float32 is coded from the first call on, and stays so: a rank that accepts 0.5 % of
-  /// loss and more would soon turn the codec on.
-  bool always_coded() const {
-    return codec == CodecRule::on || (codec == CodecRule::automatic && loss_target >= 0.005);
-  }
 
   bool operator==(const Mechanisms&) const = default;
 

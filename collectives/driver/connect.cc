@@ -293,8 +293,7 @@ MembershipOptions membership_options(const CommunicatorOptions& options,
           .job = self.job,
           .communicator = self.communicator,
           .budgets = budgets_of(options),
-          .epochs = options.mechanisms.codec == CodecRule::automatic &&
-                    !options.mechanisms.always_coded(),
+          .epochs = options.mechanisms.codec == CodecRule::automatic,
           .dead_after = options.dead_after};
 }
 

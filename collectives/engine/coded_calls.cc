@@ -22,9 +22,9 @@ Duration coding_time(std::uint64_t bytes) {
 
 CodedCalls::CodedCalls(const Setting& setting)
     : setting_(setting),
-      epochs_(setting.mechanisms.always_coded()),
+      epochs_(setting.mechanisms.codec == CodecRule::on),
       buffers_(setting.memory),
-      coded_lately_(setting.mechanisms.always_coded()) {}
+      coded_lately_(setting.mechanisms.codec == CodecRule::on) {}
 
 void CodedCalls::decided(const EpochRecord& record) {
   epochs_.decided(record);
@@ -96,7 +96,7 @@ void CodedCalls::note_ended(const PendingCall& call) {
   const bool in_time = report.status == Status::complete || report.status == Status::partial;
   const bool ended = in_time || report.status == Status::late_self;
   const Mechanisms& mechanisms = setting_.mechanisms;
-  const bool decides = mechanisms.codec == CodecRule::automatic && !mechanisms.always_coded();
+  const bool decides = mechanisms.codec == CodecRule::automatic;
   if (!decides || !ended || report.mode != Mode::bounded || report.bound <= Duration{}) return;
   CodecEvidence evidence{
       .lost = std::nullopt,
