@@ -17,13 +17,14 @@ from contenders import GLOO
 from figures import Progress, finish, judged, mean, median, shown
 from tables import markdown
 from tail_bed import Background, Bed, Failed, known_congestion, parse_pause
-from tail_cells import PLANS, SETTLE_SHARE, SIZE, cells_of, seconds_of
+from tail_cells import PLANS, SETTLE_SHARE, cells_of, plan_of, seconds_of
 from tail_jobs import Job
 from tail_page import COLUMNS, exceeded, frontier, write_page, write_picture
 from tail_targets import Figures, Judge, oracle_us
 
 ALONE_S = 5, 0.5  # for which the ring or the bursts run alone; the same with --smoke
 BURSTS_SEED = 1   # as in the first runs of training.py
+RING = "ring"     # of Gloo's algorithms; also the name of that contender
 TRIAL_CHUNK = 10  # calls of a run of Gloo in the trial
 TRIAL_S = 20      # for the trial of one algorithm
 
@@ -105,7 +106,9 @@ class Tail:
             summary(self.figures[cell, who]) for who in turns.calls) + turns.cut_short)
 
     def rows(self):
-        return [figures.row(cell) for (cell, _), figures in self.figures.items()]
+        """The short calls first: most networks have their shape."""
+        rows = sorted(self.figures.items(), key=lambda one: not one[0][0].is_short())
+        return [figures.row(cell) for (cell, _), figures in rows]
 
     def longest_rows(self):
         """Of the cell with the frontier: Gloo, exact calls, the shortest and the longest bound."""
@@ -127,7 +130,7 @@ class Turns:
     """One cell: its jobs, and what they have done."""
 
     def __init__(self, bench, cell, bed, beside):
-        self.bench, self.plan, self.cell, self.bed = bench, bench.plan, cell, bed
+        self.bench, self.plan, self.cell, self.bed = bench, plan_of(cell, bench.plan), cell, bed
         self.beside = beside    # the ring or the bursts
         self.targets = cell.targets(bench.arguments.quick)
         self.calls = {}         # of the rounds: by loss target, "exact", "gloo" or "baseline"
@@ -146,6 +149,7 @@ class Turns:
         try:
             for number, who in enumerate([*self.targets, "exact"]):
                 options = ["--loss-target", str(who)] if isinstance(who, float) else []
+                options += ["--bytes", str(self.cell.size)]
                 options += ["--no-codec"] * self.bench.arguments.no_codec
                 self.jobs[who] = Job(self.bed, self.label(who), number, options, self.cell.pause)
             self.settle(time.monotonic() + SETTLE_SHARE * (end - start))
@@ -155,7 +159,7 @@ class Turns:
                 job.close()
 
     def label(self, who):
-        return f"Gloo {self.algorithm}" if who == "gloo" else \
+        return f"Gloo {self.algorithm}" if who == "gloo" else f"Gloo {RING}" if who == RING else \
             "baseline" if who == "baseline" else \
             f"Tarpon {who if who == 'exact' else f'{100 * who:g} %'}"
 
@@ -166,7 +170,7 @@ class Turns:
             start, times = time.monotonic(), []
             try:
                 while len(times) < self.plan.trial and time.monotonic() - start < TRIAL_S:
-                    times += self.bed.gloo(SIZE, chunk, 1, algorithm, self.cell.pause).times
+                    times += self.bed.gloo(self.cell.size, chunk, 1, algorithm, self.cell.pause).times
                 self.gloo_times[algorithm] = times
             except Failed as why:
                 self.bench.progress.say(f"{self.cell.name}: {algorithm} is out: {why}")
@@ -187,6 +191,9 @@ class Turns:
 
     def rounds(self, end):
         contenders = [*self.targets, "exact"] + ["gloo"] * bool(self.algorithm)
+        # PyTorch runs the ring, whatever is fastest.
+        if self.cell.is_short() and RING in self.gloo_times and self.algorithm != RING:
+            contenders.append(RING)
         if self.bench.arguments.baseline and self.cell.is_compared():
             contenders.append("baseline")
         longest = 0
@@ -201,7 +208,7 @@ class Turns:
 
     def turn(self, who, calls, counts=True):
         """Calls of one contender; one that has failed is out."""
-        if who in self.jobs or who in ("gloo", "baseline"):
+        if who in self.jobs or who in ("gloo", "baseline", RING):
             try:
                 found, rate = self.beside.beside(lambda: self.work(who, calls))
                 if counts:
@@ -211,10 +218,11 @@ class Turns:
         self.bench.progress.step(f"{self.cell.name}, {self.label(who)}", calls)
 
     def work(self, who, calls):
-        if who == "gloo":
-            return self.bed.gloo(SIZE, calls, 1, self.algorithm, self.cell.pause)
+        if who in ("gloo", RING):
+            algorithm = RING if who == RING else self.algorithm
+            return self.bed.gloo(self.cell.size, calls, 1, algorithm, self.cell.pause)
         if who == "baseline":
-            return self.bed.tarpon(self.bench.arguments.baseline, SIZE, calls, self.plan.warmup,
+            return self.bed.tarpon(self.bench.arguments.baseline, self.cell.size, calls, self.plan.warmup,
                                    self.cell.pause)
         return self.jobs[who].run("exact" if who == "exact" else "bounded", calls)
 
@@ -224,6 +232,8 @@ class Turns:
         if who == "gloo":
             # The rounds have more calls than the trial, and meet what the others meet.
             self.gloo_times[self.algorithm] = self.calls[who].times
+        elif who == RING:
+            self.gloo_times[RING] = self.calls[who].times
 
     def kept_by(self, who):
         return mean(self.kept[who]) if self.alone else None
@@ -260,12 +270,12 @@ def parse():
                         "bench build: its tarpon allreduce takes turns, and ours is judged beside "
                         "it")
     parser.add_argument("--quick", action="store_true",
-                        help="2 cells, fewer calls: under 15 minutes; else under 90")
+                        help="3 cells, fewer calls: under 9 minutes; else under 60")
     parser.add_argument("--full", action="store_true",
                         help="8 ranks, links without a rate and fewer losses too: some 4 hours")
     parser.add_argument("--smoke", action="store_true", help="a few calls a cell: does it run?")
     parser.add_argument("--no-codec", action="store_true",
-                        help="bounded calls are never coded; by default they are from 0.5 %% on")
+                        help="bounded calls are never coded; by default they are above 2 %% of loss")
     parser.add_argument("--only", default="", metavar="TEXT",
                         help="the quiet cell, and those with this in their names")
     parser.add_argument("--tcp-congestion", metavar="NAME", help="of Gloo, ring and bursts, as "

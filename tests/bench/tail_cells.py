@@ -4,6 +4,7 @@ import collections
 from figures import MIB
 
 SIZE = 25 * MIB
+SHORT = 2 * MIB                        # at 2 Gb/s it takes as long as 25 MiB at 25 Gb/s
 SHAPED = ("--rate", "2gbit/128K/400K")
 BURSTS = 8                             # packets, mean
 TARGETS = (0.001, 0.01)                # --loss-target of the jobs of a cell
@@ -11,16 +12,20 @@ FRONTIER = (0.001, 0.005, 0.01, 0.02)  # the same beside the ring of 4
 
 
 class Cell(collections.namedtuple("Cell", "name ranks shape background pause injected bursts "
-                                  "congestion", defaults=(0, None, None, False, None))):
+                                  "congestion size", defaults=(0, None, None, False, None, SIZE))):
     """`shape`: options of `tarpon testbed`. `background`: ranks of the ring beside. `pause`: a
     Pause, or None. `injected`: share of packets lost at the bridge; None where trains are whole.
-    `bursts`: whether a host more sends short bursts. `congestion`: TCP's, where the cell names it."""
+    `bursts`: whether a host more sends short bursts. `congestion`: TCP's, where the cell names it. `size`: of the bucket, in bytes."""
 
     def targets(self, quick):
         return FRONTIER if self.background == 4 and self.is_usual() and not quick else TARGETS
 
     def is_usual(self):
-        return self.ranks == 4 and bool(self.shape)
+        return self.ranks == 4 and bool(self.shape) and self.size == SIZE
+
+    def is_short(self):
+        """Whether one timeout of TCP costs many calls, as in clouds."""
+        return self.size == SHORT
 
     def is_quiet(self):
         return not self.background and not self.bursts and not self.pause and self.injected is None
@@ -35,6 +40,8 @@ class Cell(collections.namedtuple("Cell", "name ranks shape background pause inj
 
     def call_s(self):
         """How long a call takes, about, with its refill: to divide the time of the benchmark."""
+        if self.is_short():
+            return 0.05 if self.ranks > 4 else 0.025
         return 0.5 if self.injected is not None else 0.33 if self.background or self.bursts \
             else 0.2
 
@@ -43,8 +50,9 @@ class Cell(collections.namedtuple("Cell", "name ranks shape background pause inj
 # calls of a turn in them; calls of each of Gloo's algorithms in the trial; warm-up of a job that
 # does not learn, or does not stay alive; minutes for all cells together.
 Plan = collections.namedtuple("Plan", "settle settle_turn rounds calls trial warmup minutes")
-PLANS = {"usual": Plan(200, 50, 3, 100, 20, 10, 86), "full": Plan(200, 50, 3, 100, 20, 10, 240),
-         "quick": Plan(100, 50, 3, 50, 10, 10, 13), "smoke": Plan(2, 2, 1, 2, 1, 1, 86)}
+PLANS = {"usual": Plan(200, 50, 3, 100, 20, 10, 58), "full": Plan(200, 50, 3, 100, 20, 10, 240),
+         "quick": Plan(100, 50, 3, 50, 10, 10, 8), "smoke": Plan(2, 2, 1, 2, 1, 1, 58)}
+SHORT_PLAN = {"settle": 400, "rounds": 6}  # of cells of short calls; not in a smoke run
 SETTLE_SHARE = 0.4  # of the time of a cell, at most
 
 
@@ -53,9 +61,25 @@ def background(ranks, count, shape=SHAPED, text=""):
     return Cell(f"{ranks} ranks{text}, {name}", ranks, shape, background=count)
 
 
-def bursts(congestion):
-    return Cell(f"4 ranks, bursts beside, {congestion}", 4, SHAPED, bursts=True,
-                congestion=congestion)
+def plan_of(cell, plan):
+    return plan._replace(**SHORT_PLAN) if cell.is_short() and plan.settle > 2 else plan
+
+
+def bursts(congestion, ranks=4, size=SIZE):
+    text = "" if size == SIZE else f", {size // MIB} MiB"
+    return Cell(f"{ranks} ranks{text}, bursts beside, {congestion}", ranks, SHAPED, bursts=True,
+                congestion=congestion, size=size)
+
+
+def short_cells(quick):
+    """In the time shape that clouds have."""
+    cells = [bursts("bbr", size=SHORT)]
+    if not quick:
+        cells += [bursts("cubic", size=SHORT), bursts("bbr", 8, SHORT),
+                  background(4, 0)._replace(name="4 ranks, 2 MiB, quiet", size=SHORT),
+                  background(4, 4)._replace(name="4 ranks, 2 MiB, ring of 4 beside", size=SHORT),
+                  loss(0.1, False)._replace(name="4 ranks, 2 MiB, 0.1 % lost at random", size=SHORT)]
+    return cells
 
 
 def loss(share, bursts):
@@ -75,8 +99,9 @@ def stopped(pause):
 def cells_of(pause, quick=False, full=False):
     """The quiet one first: others are compared with it."""
     if quick:
-        return [background(4, 0), background(4, 4)]
-    cells = [background(4, count) for count in (0, 2, 4, 8)]
+        return [background(4, 0), *short_cells(quick), background(4, 4)]
+    cells = [background(4, 0), *short_cells(quick)]
+    cells += [background(4, count) for count in (2, 4, 8)]
     cells += [stopped(pause), loss(1, False), loss(1, True), bursts("cubic"), bursts("bbr")]
     if full:
         cut = Cell("4 ranks, quiet, trains cut", 4, SHAPED + ("--loss", "0%"), injected=0)
@@ -89,8 +114,9 @@ def cells_of(pause, quick=False, full=False):
 
 def seconds_of(cell, quick, plan, baseline, algorithms):
     """What the cell needs, about, and how many calls that is."""
+    plan = plan_of(cell, plan)
     bounded = len(cell.targets(quick))
-    turns = bounded + 2 + (1 if baseline and cell.is_compared() else 0)  # exact calls, Gloo
+    turns = bounded + 2 + cell.is_short() + (1 if baseline and cell.is_compared() else 0)  # exact calls, Gloo
     calls = bounded * plan.settle + plan.warmup + algorithms * plan.trial
     calls += turns * plan.rounds * plan.calls
     return calls * cell.call_s(), calls

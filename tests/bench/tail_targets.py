@@ -7,6 +7,9 @@ from figures import bootstrap, judged, mean, median, not_beyond, p99
 BLOCK = 20                           # calls
 GLOO_P99 = {2: 1.6, 4: 2.5, 8: 1.8}  # by ranks of the ring beside: Gloo's P99 / ours, at least
 BURSTS_P99 = 2.0                     # the same beside bursts, at 0.1 %
+RING_P99, RING_MEAN = 4.0, 1.25      # Gloo's ring / ours at 0.1 %: short calls of 4 ranks beside bursts
+EXACT_P99 = 0.8                      # there P99 at 0.1 % / that of exact calls, at most
+SLOWER = 1.03                        # mean of bounded calls / that of exact calls, at most
 LATE_US, NEVER_US = 10_000, 50_000   # after the bound: 1 call of 1,000, and none
 
 
@@ -90,8 +93,11 @@ class Judge:
             if cell.has_tail():
                 found += self.beside_baseline(cell, ("P99", p99), ("mean", mean))
                 found += self.tail_at_one(cell) + self.tail_at_two(cell) + self.beside_gloo(cell)
-            if cell.bursts:
+            found += self.beside_exact(cell)
+            if cell.bursts and not cell.is_short():
                 found += self.beside_bursts(cell)
+            if cell.bursts and cell.is_short():
+                found += self.short_beside_bursts(cell)
             if cell.is_usual() and cell.pause:
                 found += self.stopped(cell)
         return found + self.after_bound()
@@ -165,6 +171,41 @@ class Judge:
             both = gloo.times, ours.times
             found.append(judged(f"{cell.name}, 0.1 %: P99 of {gloo.who} / of Tarpon", BURSTS_P99,
                                 ratio(p99)(*both), blocks(ratio(p99), *both)))
+        return found
+
+    def beside_exact(self, cell):
+        """A bound costs no time, and a larger target none either."""
+        exact, low, high = (self.of(cell, who) for who in ("exact", 0.001, 0.01))
+        found = []
+        for target, ours in ((0.001, low), (0.01, high)):
+            if ours and exact:
+                both = ours.times, exact.times
+                found.append(not_beyond(f"{cell.name}, {100 * target:g} %: mean / exact calls'",
+                                        SLOWER, ratio(mean)(*both), blocks(ratio(mean), *both)))
+        if low and high:
+            both = high.times, low.times
+            found += [not_beyond(f"{cell.name}: {name} at 1 % / at 0.1 %", 1, ratio(statistic)(*both),
+                                 blocks(ratio(statistic), *both))
+                      for name, statistic in (("mean", mean), ("P99", p99))]
+        return found
+
+    def short_beside_bursts(self, cell):
+        ours, exact = self.of(cell, 0.001), self.of(cell, "exact")
+        ring = self.of(cell, "ring")
+        if not ring and (gloo := self.of(cell, "gloo")) and gloo.who == "Gloo ring":
+            ring = gloo
+        found = self.lost(0.001, 0.13, [cell]) + self.lost(0.01, 1.3, [cell])
+        if cell.ranks != 4 or cell.congestion != "bbr" or not ours:
+            return found
+        if ring:
+            both = ring.times, ours.times
+            found += [judged(f"{cell.name}, 0.1 %: {name} of Gloo ring / of Tarpon", limit,
+                             ratio(statistic)(*both), blocks(ratio(statistic), *both))
+                      for name, statistic, limit in (("P99", p99, RING_P99), ("mean", mean, RING_MEAN))]
+        if exact:
+            both = ours.times, exact.times
+            found.append(judged(f"{cell.name}, 0.1 %: P99 / exact calls'", EXACT_P99,
+                                ratio(p99)(*both), blocks(ratio(p99), *both), most=True))
         return found
 
     def stopped(self, cell):
