@@ -270,7 +270,8 @@ void Agreement::try_to_decide(Time now) {
     }
     std::uint64_t late = 0;
     for (const LossReport& report : one.reports) late |= report.late;
-    const bool all = (facts_.live() & ~silent_ & ~late & ~one.reporters) == 0;
+    // A rank that waits in rejoin() reports no step any more.
+    const bool all = (facts_.live() & ~silent_ & ~late & ~rejoin_ & ~one.reporters) == 0;
     if (one.reports.empty() || (!all && now < one.collect_until)) {
       ++i;
       continue;
@@ -319,6 +320,11 @@ int Agreement::heavy_steps_before(std::uint64_t step) const {
     next = before->step;
   }
   return heavy;
+}
+
+void Agreement::set_rejoin(std::uint64_t ranks, Time now) {
+  rejoin_ = ranks;
+  try_to_decide(now);
 }
 
 void Agreement::note_gone(Rank rank) {

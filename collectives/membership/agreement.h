@@ -85,8 +85,8 @@ class Agreement {
 
   void receive(Rank from, const AgreementMessage& message, Time now);
 
-  /// Sets the ranks that wait in rejoin(); later verdicts carry them.
-  void set_rejoin(std::uint64_t ranks) { rejoin_ = ranks; }
+  /// Sets the ranks that wait in rejoin(), which report no step: later verdicts carry them.
+  void set_rejoin(std::uint64_t ranks, Time now);
 
   /// Notes that the process of `rank` is gone. Later verdicts name it.
   void note_gone(Rank rank);

@@ -33,7 +33,7 @@ void Member::learn(const Fact& fact, Time now) {
   const Fact& row = facts_.of(fact.rank);
   send_all(FrameKind::fact, encode(row));
   agreement_.facts_changed(now);
-  agreement_.set_rejoin(rejoining_.waiting_others());
+  agreement_.set_rejoin(rejoining_.waiting(), now);
   epochs_.facts_changed(now);
   news_.push_back({News::Kind::fact, row, row.rank, {}, {}});
 }
@@ -116,12 +116,22 @@ std::optional<StepVerdict> Member::verdict(std::uint64_t step) const {
   return halted;
 }
 
+void Member::enter(Regroup what, Time now) {
+  plans(what).enter();
+  agreement_.set_rejoin(rejoining_.waiting(), now);
+}
+
+void Member::leave(Regroup what, Time now) {
+  plans(what).leave();
+  agreement_.set_rejoin(rejoining_.waiting(), now);
+}
+
 void Member::take_agreement(Rank from, const std::string& body, Time now) {
   const auto message = decode_agreement(body);
   if (!message) return;
   if (message->kind == AgreementMessage::Kind::verdict) {
     rejoining_.told_of(message->verdict.rejoin);
-    agreement_.set_rejoin(rejoining_.waiting_others());
+    agreement_.set_rejoin(rejoining_.waiting(), now);
   }
   agreement_.receive(from, *message, now);
 }
@@ -163,7 +173,7 @@ void Member::take_frame(Rank from, const Frame& frame, Time now) {
       return;  // the line takes it
     case FrameKind::rejoin:
       rejoining_.receive(from, frame.body);
-      return agreement_.set_rejoin(rejoining_.waiting_others());
+      return agreement_.set_rejoin(rejoining_.waiting(), now);
     case FrameKind::rejoin_plan:
       return rejoining_.planned(from, frame.body);
     case FrameKind::epoch_level:

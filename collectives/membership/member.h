@@ -88,6 +88,9 @@ class Member {
   std::optional<StepVerdict> verdict(std::uint64_t step) const;
   Rank decider() const { return agreement_.decider(); }
 
+  /// Begins, and ends, to wait for a plan. The verdicts of this rank say that it waits to rejoin.
+  void enter(Regroup what, Time now);
+  void leave(Regroup what, Time now);
   Shrinking& plans(Regroup what) { return what == Regroup::shrink ? shrinking_ : rejoining_; }
   const Shrinking& plans(Regroup what) const {
     return what == Regroup::shrink ? shrinking_ : rejoining_;

@@ -221,10 +221,10 @@ Result<ShrinkPlan> Membership::plan(Regroup what,
   const bool shrinks = what == Regroup::shrink;
   const char* const call = shrinks ? "shrink" : "rejoin";
   const auto end = [&](Error error) {  // the others need not wait for this rank
-    hub_->apply(*part_, [&](mesh::Member& member, Time) { member.plans(what).leave(); });
+    hub_->apply(*part_, [&](mesh::Member& member, Time now) { member.leave(what, now); });
     return fail(std::move(error));
   };
-  hub_->apply(*part_, [&](mesh::Member& member, Time) { member.plans(what).enter(); });
+  hub_->apply(*part_, [&](mesh::Member& member, Time now) { member.enter(what, now); });
   std::optional<ShrinkPlan> plan;
   std::string excluded;
   bool ready = false;

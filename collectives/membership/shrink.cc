@@ -124,6 +124,10 @@ std::uint64_t Shrinking::waiting_others() const {
   return (entered_ | told_) & (members() | facts_.can_rejoin()) & ~bit(rank_);
 }
 
+std::uint64_t Shrinking::waiting() const {
+  return waiting_others() | (waiting_ ? bit(rank_) : 0);
+}
+
 std::uint64_t Shrinking::needed() const {
   if (!waiting_) return 0;
   const std::uint64_t missing = members() & ~entered_;

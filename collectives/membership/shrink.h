@@ -69,6 +69,9 @@ class Shrinking {
   /// Other ranks that wait, by their own message or a verdict. Bit r: rank r.
   std::uint64_t waiting_others() const;
 
+  /// The same, and this rank where it waits itself: what a verdict of this rank tells the others.
+  std::uint64_t waiting() const;
+
   /// Ranks that this rank waits for now. Bit r: rank r.
   std::uint64_t needed() const;
   /// Says in words what is missing, for the text of an error.

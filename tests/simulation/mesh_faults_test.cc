@@ -121,6 +121,43 @@ TEST_F(HalvesTest, healed__rejoin_without_a_rank_that_was_killed) {
   expect_rejoined(0b1110, 1);
 }
 
+// The others learn of a rank in rejoin() by a verdict, also where that rank decides.
+TEST(RejoinTest, verdict__names_a_rank_that_waits_in_rejoin_also_the_decider) {
+  for (const Rank who : {Rank{0}, Rank{1}}) {
+    MeshJob job(1, 3);
+    job.run(1s);
+    job[who].member().enter(Regroup::rejoin, job.world.now);
+    job[who].advance();
+    job.run(10ms);
+    for (Rank rank = 0; rank < job.size(); ++rank) {
+      if (rank == who) continue;
+      job[rank].member().report(5, {}, 5s, job.world.now);
+      job[rank].advance();
+    }
+    job.run(200ms);
+    for (Rank rank = 0; rank < job.size(); ++rank) {
+      if (rank == who) continue;
+      const auto verdict = job[rank].member().verdict(5);
+      ASSERT_TRUE(verdict) << "its report does not come, and is not waited for";
+      EXPECT_EQ(verdict->verdict, Verdict::apply);
+      EXPECT_EQ(verdict->rejoin, bit(who));
+    }
+    job[who].member().leave(Regroup::rejoin, job.world.now);
+    job[who].advance();
+    job.run(10ms);
+    for (Rank rank = 0; rank < job.size(); ++rank) {
+      job[rank].member().report(6, {}, 5s, job.world.now);
+      job[rank].advance();
+    }
+    job.run(200ms);
+    for (Rank rank = 0; rank < job.size(); ++rank) {
+      const auto verdict = job[rank].member().verdict(6);
+      ASSERT_TRUE(verdict);
+      EXPECT_EQ(verdict->rejoin, 0u) << "it waits no longer";
+    }
+  }
+}
+
 class AbortTest : public testing::Test {
  protected:
   AbortTest() { job_.run(1s); }
