@@ -86,7 +86,8 @@ def calls_of(rows, cpu_s):
         worst = max(call, key=lambda rank: rank["lost"])
         found.lost.append(worst["lost"])
         found.causes.append(worst["causes"])
-        found.counted.append(max(rank["counted"] for rank in call))
+        # A late rank does not know whether it was gone for the others.
+        found.counted.append(max(rank["counted"] for rank in in_time or call))
         found.bounds.append(max(rank["bound_us"] for rank in call))
         after = [(rank["us"] - rank["clock_start_us"] - rank["bound_us"] - rank["held_us"],
                   rank["in_doubt"])

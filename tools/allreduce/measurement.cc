@@ -180,7 +180,12 @@ void merge(const std::vector<IterationLog>& logs, Measurement& measurement) {
   }
   for (std::size_t i = 0; i < iterations; ++i) {
     CallLoss loss;
-    for (const IterationLog& log : logs) loss.add(loss_in(log, i));
+    for (std::size_t rank = 0; rank < logs.size(); ++rank) {
+      CallLoss one = loss_in(logs[rank], i);
+      // A late rank does not know whether it was gone for the others. Their reports count.
+      if ((one.late >> rank & 1) != 0) one.counted = 0;
+      loss.add(one);
+    }
     late_ever |= loss.late;
     double slowest = 0;
     double slowest_in_time = 0;

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/support/allreduce_run.h"
 
 namespace tarpon::test::cli_loss_target_test {
@@ -19,7 +21,9 @@ struct Said {
 /// A good run of three ranks on `size`.
 Said run_with(std::vector<std::string> more, const std::string& size = "256K") {
   const ScratchDirectory scratch;
-  more.insert(more.end(), {"-b", size, "-e", size, "-n", "3", "-J", scratch / "j"});
+  more.insert(more.end(), {"-b", size, "-e", size, "-J", scratch / "j"});
+  const bool counted = std::find(more.begin(), more.end(), "-n") != more.end();
+  if (!counted) more.insert(more.end(), {"-n", "3"});
   const Ended ended = run(local(3, more));
   expect_good(ended);
   return {ended.out, json_of(scratch / "j")["results"]};
@@ -94,6 +98,15 @@ TEST(CliLossTarget, causes__add_up_to_what_the_worst_rank_lost) {
     for (const auto& share : result["lost_all"]) lost += share.get<double>();
     EXPECT_GT(lost, 0.0);
     EXPECT_NEAR(sum, lost / static_cast<double>(result["lost_all"].size()), 1e-9);
+  }
+}
+
+TEST(CliLossTarget, late_rank__is_waited_for) {
+  const Said said =
+      run_with({"--mode", "bounded", "--inject-late", "2=10ms", "-w", "60", "-n", "20"});
+  for (const auto& result : said.results) {
+    EXPECT_LE(result["mean_loss"], 0.003);
+    EXPECT_LE(result["causes"]["late_ranks"], 0.003);
   }
 }
 

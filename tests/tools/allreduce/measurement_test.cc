@@ -134,6 +134,17 @@ TEST(Merge, loss__by_call_and_its_causes_in_json) {
   EXPECT_THAT(loss_line(measurement, measurement), HasSubstr("late ranks: 1 (2\n#   calls)"));
 }
 
+TEST(Merge, loss__of_a_late_rank_itself_does_not_count) {
+  IterationLog in_time = log_of({1}, {0b10});
+  in_time.causes = {{.cut = 0.01, .gone = 0.4}};
+  IterationLog late = log_of({1}, {0b10});
+  late.causes = {{.late_ranks = 0.25, .void_shards = 0.25}};
+  Measurement measurement;
+  measurement.mode = Mode::bounded;
+  merge({in_time, late}, measurement);
+  EXPECT_EQ(to_json(measurement, 2)["mean_loss"], 0.01);
+}
+
 TEST(Notes, notes__types_that_are_never_coded) {
   Measurement measurement;
   measurement.mode = Mode::bounded;
