@@ -230,9 +230,12 @@ def waking(seconds, rank=2, when=lambda: True):
 
 
 def test_stopped():
-    """The others go on within the bound; the stopped rank ends with their parameters."""
-    # Without a bound, all buckets of this model have a tenth of the deadline.
-    for options in ({"bound": 1.0, "bounded_min": 0}, {"deadline": 10.0}):
+    """The others go on; the stopped rank ends with their parameters.
+
+    With a bound no step takes much longer than that. Learnt bounds wait for a rank that is back until it
+    has made the steps that it missed: about as long as it stood still.
+    """
+    for options, most in (({"bound": 1.0, "bounded_min": 0}, 2.5), ({"deadline": 10.0}, 4.5)):
         results = ranks.run(
             "stopped", 4, {"steps": 80, "pause": 0.1, **options}, backend="gloo", signals=waking(3)
         )
@@ -241,7 +244,7 @@ def test_stopped():
         for one in others:
             assert one["equal"], one["reports"][-3:]
             assert any(2 in report["late_ranks"] for report in one["reports"]), "it is not named"
-            assert one["longest"] < 2.5, one["longest"]
+            assert one["longest"] < most, (options, one["longest"])
 
 
 def _returns(seconds, steps, stops=2, when=lambda: True, **options):

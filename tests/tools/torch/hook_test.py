@@ -1,6 +1,7 @@
 """The hook of bounded gradients beside Gloo: averages, reports and verdicts."""
 
 import json
+import logging
 import os
 import signal
 import sys
@@ -24,6 +25,8 @@ from models import (
 from torch.nn.parallel import DistributedDataParallel
 
 import tarpon_torch
+from tarpon_torch.loss_watch import LossWatch
+from tarpon_torch.step_report import StepReport
 
 # Nothing is lost on loopback where a call has so much time.
 LONG = 5.0
@@ -100,6 +103,22 @@ def accumulated(steps):
     result["step"] = hook.step
     hook.finish()
     return result
+
+
+def in_two_groups():
+    """Ranks 0 and 1 train one model, ranks 2 and 3 another. The gradient of a rank is its number."""
+    groups = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    rank = dist.get_rank()
+    model = torch.nn.Linear(1, 1, bias=False)
+    ddp = DistributedDataParallel(model, process_group=groups[rank // 2])
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=1.0)
+    hook = tarpon_torch.bounded_hook(ddp, optimizer)
+    (float(rank) * ddp(torch.ones(1, 1))).sum().backward()
+    gradient = float(model.weight.grad)
+    optimizer.step()
+    ranks_of_hook = len(hook.ranks)
+    hook.finish()
+    return [gradient, ranks_of_hook]
 
 
 def sparse(bounded):
@@ -317,6 +336,10 @@ def test_log():
         log = os.path.join(directory, "log")
         ranks.run("trained", 2, {"steps": 5, "log": log}, backend="gloo")
         lines = [json.loads(line) for line in open(log, encoding="utf-8")]
+        ranks.run("trained", 2, {"steps": 3, "log": log + "-{rank}"}, backend="gloo")
+        for rank in range(2):
+            own = [json.loads(line) for line in open(f"{log}-{rank}", encoding="utf-8")]
+            assert [line["rank"] for line in own] == [rank] * 3, own
     assert len(lines) == 10 and lines[0]["bytes"] > 0, lines
     of_ranks = sorted((line["rank"], line["step"]) for line in lines)
     assert of_ranks == [(rank, step) for rank in range(2) for step in range(5)], lines
@@ -338,6 +361,46 @@ def test_accumulated():
         compared = [r["step"] for r in one["reports"] if r["replicas_equal"] is not None]
         assert compared == [1, 5, 9, 13, 17], compared
         assert all(report["calls"] == 4 for report in one["reports"][2:]), one["reports"]
+
+
+def test_model_group():
+    """The gradients are averaged over the model's own process group."""
+    assert ranks.run("in_two_groups", 4, backend="gloo") == [[0.5, 2], [0.5, 2], [2.5, 2], [2.5, 2]]
+
+
+def test_watch():
+    """A warning a minute, with the figures, and each report for those that want it."""
+    now = [0.0]
+    records = []
+    handler = logging.Handler()
+    handler.emit = records.append
+    logger = logging.getLogger("tarpon")
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+
+    def warnings_of(steps, target=0.001, **fields):
+        records.clear()
+        for _ in range(steps):
+            watch.take(StepReport(step=7, rank=3, **fields))
+        return [one.getMessage() for one in records if one.levelno == logging.WARNING]
+
+    watch = LossWatch(0.001, lambda: now[0])
+    assert warnings_of(200, lost_fraction=0.0019) == []
+    assert len([one for one in records if one.levelno == logging.DEBUG]) == 200
+    (said,) = warnings_of(200, lost_fraction=0.004)
+    assert said.startswith("tarpon: rank 3, step 7: ") and "lost 0.2" in said, said
+    assert "the target is 0.1 %" in said, said
+    now[0] = 59.0
+    assert warnings_of(50, lost_fraction=0.004) == []
+    now[0] = 61.0
+    assert len(warnings_of(1)) == 1
+    watch = LossWatch(None, lambda: now[0])
+    assert warnings_of(100, lost_fraction=0.5) == [], "a given bound has no target"
+    (said,) = warnings_of(2, decision="skip", detail="lost 7 %")
+    assert "2 of the latest 102 steps were skipped" in said, said
+    assert [one.getMessage() for one in records if one.levelno == logging.INFO] == [
+        "step 7: skip: lost 7 %"
+    ] * 2
 
 
 def test_sparse():
@@ -392,6 +455,7 @@ FUNCTIONS = {
         skipped,
         without_a_number,
         accumulated,
+        in_two_groups,
         sparse,
         scheduled,
         ended,
@@ -407,6 +471,8 @@ TESTS = {
     "log": test_log,
     "skipped": test_skipped,
     "accumulated": test_accumulated,
+    "model_group": test_model_group,
+    "watch": test_watch,
     "sparse": test_sparse,
     "scheduled": test_scheduled,
     "ended": test_ended,

@@ -13,6 +13,7 @@ from torch._C._distributed_c10d import Work
 from . import library as lib
 from .calls import Call, Outcome, Report
 from .communicator import BOUNDED_TYPES, DEVICES, Communicator, can_carry
+from .loss_watch import LOGGER
 
 BACKEND = "tarpon"
 
@@ -128,6 +129,11 @@ class ProcessGroupTarpon(dist.ProcessGroup):
                 gloo = dist.ProcessGroup.BackendType.GLOO
                 self._register_backend(torch.device(device), gloo, self._inner)
         self._settings = self.communicator.settings
+        if self._settings.bounded and rank == 0:
+            LOGGER.warning(
+                "tarpon: TARPON_MODE=bounded: ranks may get different averages, and nothing compares their "
+                "models: use tarpon_torch.bounded_hook(), or average the parameters now and then"
+            )
         # C++ holds a work without its Python part, which answers for it, and asks it soon.
         self._works: Deque[_Work] = collections.deque(maxlen=_KEPT_WORKS)
         self.last_report: Optional[Report] = None  # of the call that ended last

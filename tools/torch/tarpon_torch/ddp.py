@@ -1,5 +1,6 @@
 """Registers bounded gradients on DistributedDataParallel, beside whatever process group it has."""
 
+import dataclasses
 import warnings
 from typing import Any, Callable, Optional, Sequence
 
@@ -17,6 +18,10 @@ from .step_report import StepReport
 from .waits import PatientStore, interruptible
 
 _CONNECT_SECONDS = 60.0
+
+# What is kept for late ranks: so many steps of the model, or so many bytes if that is more.
+_KEPT_STEPS = 4
+_KEPT_BYTES = 64 << 20
 
 
 def bounded_hook(
@@ -43,8 +48,8 @@ def bounded_hook(
 ) -> BoundedHook:
     """Registers a hook on `model`, a DistributedDataParallel, that averages its gradients by Tarpon.
 
-    All ranks of `group` (the default group) call it, whatever backend that has: the ranks meet
-    through its store and open a communicator of their own. Buckets of float32, float16 and bfloat16
+    All ranks of `group` (the model's own process group) call it, whatever backend that has: the ranks
+    meet through its store and open a communicator of their own. Buckets of float32, float16 and bfloat16
     are averaged within a bound, those of other real numbers exactly; the group averages the rest
     (sparse, complex, of other devices than CPU and CUDA).
 
@@ -62,8 +67,8 @@ def bounded_hook(
     deadline          seconds after which a call gives up (10, or TARPON_DEADLINE)
     rejoin_deadline   seconds that all ranks wait for those that come back
     codec             None: by the loss; True, False: float32 travels coded, or not
-    retain_bytes      memory of results kept for late ranks (64 MiB); a rank that is so late that
-                      more would be needed is evicted
+    retain_bytes      memory of results kept for late ranks (four steps of the model's gradients, at
+                      least 64 MiB); a rank that is so late that more would be needed is evicted
     skip_above        all ranks skip a step of which the network lost more than this share at one of
                       them (0.05, or 20 loss targets if that is more); above 0. Late ranks do not
                       count
@@ -77,10 +82,12 @@ def bounded_hook(
                       numbers, texts and containers
     on_report         gets the report of each step; without an optimizer, when the next one begins
     log               a file to which the reports are added, a line of JSON each; all ranks may have the
-                      same one, since each line has its rank and time
+                      same one, since each line has its rank and time. "{rank}" in the name: one a rank
 
-    hook.reports keeps the latest 1,000. A rank keeps its first number in reports. Warns where
-    DistributedDataParallel has collectives of its own in each step, and where the optimizer lacks
+    hook.reports keeps the latest 1,000. A rank keeps its first number in reports. The logger "tarpon"
+    of Python's logging gets each report (DEBUG), steps that were not applied (INFO), and, at most once
+    a minute, a warning where more than 1 % of the steps were skipped or more than twice the target is
+    lost. Warns where DistributedDataParallel has collectives of its own in each step, and where the optimizer lacks
     parameters of the model. Errors: TarponError, alike on all ranks where one cannot start.
     """
     options = HookOptions(
@@ -98,14 +105,19 @@ def bounded_hook(
         largest_distance=largest_distance,
         allow_pickle=allow_pickle,
     )
-    group = group if group is not None else dist.distributed_c10d._get_default_group()
+    # A model may train on a part of the ranks: its gradients are averaged over that group alone.
+    own = getattr(getattr(model, "_orig_mod", model), "process_group", None)
+    if group is None:
+        group = own if own is not None else dist.distributed_c10d._get_default_group()
     file, obstacle = None, None
     try:
         options.check()
         check_function("on_report", on_report)
         ddp = _checked_model(model)
         state = _checked_state(ddp, optimizer, state, allow_pickle)
-        file = open_log(log)
+        file = open_log(log, dist.get_rank())
+        if options.retain_bytes is None:
+            options = dataclasses.replace(options, retain_bytes=_kept_bytes(ddp))
     except TarponError as error:
         obstacle = error
     try:
@@ -129,6 +141,12 @@ def bounded_hook(
         communicator.close(seconds=0)
         raise
     return hook
+
+
+def _kept_bytes(ddp: DistributedDataParallel) -> int:
+    """So that a rank which is late by a few steps finds their results."""
+    step = sum(one.numel() * one.element_size() for one in ddp.parameters() if one.requires_grad)
+    return max(_KEPT_BYTES, _KEPT_STEPS * step)
 
 
 def _connect(group: Any, options: HookOptions, obstacle: Optional[TarponError]) -> Communicator:

@@ -19,6 +19,7 @@ from .calls import Call, Outcome, Report
 from .communicator import BOUNDED_TYPES, Communicator, Verdict, can_carry
 from .hook_options import HookOptions
 from .library import TarponError
+from .loss_watch import LossWatch
 from .optimizer_step import ReplacedStep
 from .replica_check import ReplicaCheck
 from .step_report import AloneError, HaltError, StepReport
@@ -78,6 +79,7 @@ class BoundedHook:
             options,
             options.compare_every if optimizer is not None else 0,
         )
+        self._watch = LossWatch(None if options.bound is not None else options.loss_target)
         self._on_report = on_report
         self._log = log
         self._lock = threading.Lock()  # of the open report, which the communicator's thread fills
@@ -171,7 +173,9 @@ class BoundedHook:
         finite = is_judged or replicas.is_finite(call.memory)
         with self._lock:
             late_ranks = [self._ranks[rank] for rank in report.late_ranks]
-            step.add(report, call.tensor.numel() * call.tensor.element_size(), late_ranks)
+            void_shards = [self._ranks[rank] for rank in report.void_shards]
+            size = call.tensor.numel() * call.tensor.element_size()
+            step.add(report, size, late_ranks, void_shards)
             self._late.update(report.late_ranks)
             if self._optimizer is not None and self._lacks_result(report):
                 self._out = True
@@ -306,6 +310,7 @@ class BoundedHook:
             return
         report.rank, report.time = self._own, time.time()
         self.reports.append(report)
+        self._watch.take(report)
         if self._log is not None:
             self._log.write(report.line())
             self._log.flush()
@@ -335,7 +340,7 @@ class BoundedHook:
         if self._group is not dist.distributed_c10d._get_default_group():
             raise TarponError(
                 "renew_group() replaces the default process group, and this hook is on another one: give "
-                "bounded_hook() no group"
+                "DistributedDataParallel no process_group, and bounded_hook() no group"
             )
         self._group = survivors.replace_default_group(
             self.communicator, self._options.interface, self._options.rejoin_deadline, timeout

@@ -4,7 +4,7 @@ import dataclasses
 import math
 import numbers
 import os
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Optional
 
 import torch
 
@@ -79,7 +79,8 @@ class HookOptions:
 
     def with_defaults(self, settings: Settings) -> "HookOptions":
         """What is None here is that of the environment, if there is such a variable."""
-        names = [name for name in ("bound", "bounded_min", "deadline") if getattr(self, name) is None]
+        known = ("loss_target", "bound", "bounded_min", "deadline")
+        names = [name for name in known if getattr(self, name) is None]
         return dataclasses.replace(self, **{name: getattr(settings, name) for name in names})
 
     def expect_alike(
@@ -109,16 +110,17 @@ class HookOptions:
                 )
 
 
-def open_log(log: Any) -> Any:
-    """The file to append to; None: none. Errors: TarponError."""
+def open_log(log: Any, rank: int) -> Any:
+    """The file to append to; None: none. "{rank}" in its name stands for `rank`. Errors: TarponError."""
     if log is None:
         return None
     if not isinstance(log, (str, os.PathLike)) or not os.fspath(log):
         raise _wrong("log", log, "give the path of a file")
+    log = os.fspath(log).replace("{rank}", str(rank))
     try:
         return open(log, "a", encoding="utf-8")
     except OSError as error:
-        raise TarponError(f"log={os.fspath(log)}: {error.strerror}: give a file to write to") from error
+        raise TarponError(f"log={log}: {error.strerror}: give a file to write to") from error
 
 
 def check_function(name: str, function: Any) -> None:

@@ -29,6 +29,7 @@ class Settings:
     bound: Optional[float] = None  # TARPON_BOUND: seconds of the whole call; None: learnt
     learn_shares: bool = False  # TARPON_SHARES: even, or auto: they follow the links' speed
     deadline: float = 10.0  # TARPON_DEADLINE: hard limit of bounded calls; seconds
+    loss_target: float = 0.001  # TARPON_LOSS_TARGET: of learnt bounds; connect_terms() compares it
 
     def terms(self) -> Dict[str, str]:
         """By variable."""
@@ -61,7 +62,12 @@ class Settings:
         for name, time in (("TARPON_DEADLINE", deadline), ("TARPON_BOUND", bound)):
             if time == 0:
                 raise TarponError(f"{name}={environment[name]}: {_NO_DURATION}")
+        try:
+            target = float(_share(environment.get("TARPON_LOSS_TARGET") or ""))
+        except ValueError:  # the library refuses what is no share
+            target = usual.loss_target
         return Settings(
+            loss_target=target,
             bounded=mode == "bounded",
             bounded_min=usual.bounded_min if smallest is None else int(smallest),
             bound=bound,

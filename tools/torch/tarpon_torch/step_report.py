@@ -24,6 +24,7 @@ class StepReport:
     lost_in_network: float = 0.0  # of a call, the worst: without late ranks; what budgets count
     seconds: float = 0.0  # the longest call
     late_ranks: Tuple[int, ...] = ()  # their gradients are missing somewhere
+    void_shards: Tuple[int, ...] = ()  # nothing came of what these ranks own of some bucket
     nonfinite: bool = False  # a rank's gradients held NaN or infinity
     decision: str = "apply"  # "apply", "skip", "halt"; "apply" without an optimizer
     unreported: Tuple[int, ...] = ()  # the decision did not wait for their reports
@@ -32,7 +33,9 @@ class StepReport:
     distance: float = 0.0  # of the replicas, where they differ; inf where one is not finite
     resynced: bool = False
 
-    def add(self, report: Report, size: int, late_ranks: Iterable[int]) -> None:
+    def add(
+        self, report: Report, size: int, late_ranks: Iterable[int], void_shards: Iterable[int]
+    ) -> None:
         self.calls += 1
         self.lost_fraction = (self.lost_fraction * self.bytes + report.lost_fraction * size) / max(
             self.bytes + size, 1
@@ -42,6 +45,7 @@ class StepReport:
         self.lost_in_network = max(self.lost_in_network, report.lost_in_network)
         self.seconds = max(self.seconds, report.seconds)
         self.late_ranks = tuple(sorted({*self.late_ranks, *late_ranks}))
+        self.void_shards = tuple(sorted({*self.void_shards, *void_shards}))
         self.nonfinite |= report.nonfinite
 
     def line(self) -> str:

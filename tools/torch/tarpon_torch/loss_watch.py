@@ -1,0 +1,66 @@
+"""Warns where a job skips steps, or loses more of its gradients than its target allows."""
+
+import collections
+import logging
+import time
+from typing import Callable, Deque, List, Optional, Tuple
+
+from .step_report import StepReport
+
+LOGGER = logging.getLogger("tarpon")  # without a handler, Python writes warnings to standard error
+
+_LATEST = 1000  # steps that count
+_LEAST = 50  # steps before the first warning
+_MOST_SKIPPED = 0.01  # share of the steps
+_LEAST_SKIPPED = 2
+_MOST_LOST = 2.0  # loss targets
+_PAUSE = 60.0  # seconds between two warnings
+
+
+class LossWatch:
+    """Counts the latest steps of one rank. Not thread-safe."""
+
+    def __init__(
+        self, loss_target: Optional[float], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`loss_target`: None where the bound is given, which no target limits."""
+        self._target = loss_target
+        self._clock = clock
+        self._steps: Deque[Tuple[bool, float]] = collections.deque(maxlen=_LATEST)
+        self._quiet_until = -float("inf")
+
+    def take(self, report: StepReport) -> None:
+        """Logs the report of a step, and warns where that is due."""
+        LOGGER.debug("step %d: %s", report.step, report.line().rstrip())
+        if report.decision != "apply" or report.resynced:
+            LOGGER.info("step %d: %s: %s", report.step, report.decision, report.detail)
+        skipped = report.decision == "skip" and not report.resynced  # it did not just come back
+        self._steps.append((skipped, report.lost_fraction))
+        if len(self._steps) < _LEAST or self._clock() < self._quiet_until:
+            return
+        found = self._skipped() + self._lost()
+        for line in found:
+            LOGGER.warning("tarpon: rank %d, step %d: %s", report.rank, report.step, line)
+        if found:
+            self._quiet_until = self._clock() + _PAUSE
+
+    def _skipped(self) -> List[str]:
+        steps = len(self._steps)
+        skipped = sum(skip for skip, _ in self._steps)
+        if skipped < _LEAST_SKIPPED or skipped <= _MOST_SKIPPED * steps:
+            return []
+        return [
+            f"{skipped} of the latest {steps} steps were skipped, since a rank lost too much of its "
+            "gradients: lost_in_network and late_ranks in hook.reports say where; leave out bound=, give a "
+            "longer one, or raise skip_above"
+        ]
+
+    def _lost(self) -> List[str]:
+        lost = sum(share for _, share in self._steps) / len(self._steps)
+        if self._target is None or lost <= _MOST_LOST * self._target:
+            return []
+        return [
+            f"the latest {len(self._steps)} steps lost {100 * lost:.3g} % of the gradients on average, and "
+            f"the target is {100 * self._target:g} %: late_ranks and void_shards in hook.reports say whose; "
+            "`tarpon check` finds lossy paths"
+        ]
