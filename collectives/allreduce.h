@@ -215,8 +215,8 @@ struct Report {
                      // when half of them had begun; 0: fewer began
   Duration clock_start{};  // bounded mode: when half of the ranks had begun, since the submission;
                            // negative if that was before it
-  /// Bounded mode: by how much the call ended later than `bound` allows, since a learnt bound ends
-  /// no call that lacks more of live ranks than a step may lose (LossBudget::skip_above).
+  /// Bounded mode: by how much the end of the call had moved when it ended after `bound`. A learnt
+  /// bound ends no call that lacks more of live ranks than a step may lose (LossBudget::usual()).
   Duration held{};
   /// Bounded mode: peers might have ended the call without this rank's shard, and this rank was
   /// still asking them after the bound.

@@ -59,6 +59,10 @@ std::string progress_text(const Report& report) {
   if (report.paused >= kNotablePause) {
     text += fmt::format("; this rank stood still for {:.1f} ms of it", us(report.paused) / 1e3);
   }
+  if (report.held > Duration::zero()) {
+    text +=
+        fmt::format("; waited {:.1f} ms beyond its bound for live ranks", us(report.held) / 1e3);
+  }
   for (std::size_t i = 0; i < std::min(lack.size(), kMaxRanksInLine); ++i) {
     text += "; " + text_of(lack[i], report.peers[lack[i]]);
   }

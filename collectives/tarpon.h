@@ -128,7 +128,9 @@ typedef enum tarpon_function {
 typedef enum tarpon_mode {
   TARPON_EXACT = 0,  /* lost data is repaired until the result is complete; the same bits on all
                         ranks. See REPEATED RUNS */
-  TARPON_BOUNDED = 1 /* ends by its bound with the data that has arrived; float sums and averages */
+  TARPON_BOUNDED = 1 /* ends by its bound with the data that has arrived, so that ranks may get
+                        different results; float sums and averages. Other types and functions run
+                        exact: `mode` of tarpon_summary says what ran */
 } tarpon_mode;
 
 /* How an exact call is made. Bounded calls run TARPON_TAR. */

@@ -139,6 +139,13 @@ class Endpoint {
   /// without a silent rank. Packets that still come from it count. Exact operations wait.
   std::uint64_t silent() const;
 
+  /// Sets the ranks that wait in rejoin(), bit r: rank r. They make no calls: no stage waits for
+  /// them beyond its end.
+  void set_rejoining(std::uint64_t ranks, Time now);
+
+  /// Whether silent ranks are found (EndpointOptions::detects_silence).
+  bool detects_silence() const;
+
   /// The next number of each tag that this rank or some live peer has not passed, as far as heard.
   std::vector<NextNumber> unpassed() const;
 

@@ -159,13 +159,13 @@ struct LatenessPolicy {
 
 /// Which stages stay open beyond their ends, because what they lack is worth more than the time. A
 /// stage whose end has come waits while more than the share `above` of what it receives is missing
-/// from ranks that may still send it: ranks that are live and not silent, and have not closed the
-/// operation. From then on the stage ends `grace` after no more than that share was missing. The
+/// from ranks that may still send it: ranks that are live, not silent, not in rejoin(), and in the
+/// same epoch. From then on the stage ends `grace` after no more than that share was missing. The
 /// ends of later stages move by as much, and each move is told: Event::Kind::extended.
 struct HoldPolicy {
-  double above = 1;     // 1: none waits
-  Duration grace{};     // above 0 where one may wait
-  Time until = kNever;  // the last stage waits until then at most, earlier ones as much less
+  double above = 1;                             // 1: none waits
+  Duration grace{};                             // above 0 where one may wait
+  std::array<Time, TARPON_MAX_STAGES> until{};  // each stage waits until then at most
 };
 
 /// When the stages of a bounded operation end.

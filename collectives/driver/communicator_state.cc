@@ -101,6 +101,10 @@ void Communicator::State::start() {
        .epoch_decided =
            [this](const EpochRecord& record) {
              driven_.tell([&](Engine& engine) { engine.coded_calls().decided(record); });
+           },
+       .rejoining =
+           [this](std::uint64_t ranks) {
+             driven_.tell([&](Engine& engine) { engine.set_rejoining(ranks, monotonic_now()); });
            }});
 }
 

@@ -98,11 +98,12 @@ void CodedCalls::note_ended(const PendingCall& call) {
   const Mechanisms& mechanisms = setting_.mechanisms;
   const bool decides = mechanisms.codec == CodecRule::automatic;
   if (!decides || !ended || report.mode != Mode::bounded || report.bound <= Duration{}) return;
-  CodecEvidence evidence{
-      .lost = std::nullopt,
-      .coded = report.coded.has_value(),
-      .bound = report.bound,
-      .took = report.elapsed - report.held - std::max(report.clock_start, Duration{})};
+  CodecEvidence evidence{.lost = std::nullopt,
+                         .coded = report.coded.has_value(),
+                         .bound = report.bound,
+                         .took = report.elapsed - std::max(report.clock_start, Duration{})};
+  // A wait for live ranks is no cost of coding.
+  if (report.held > Duration{}) evidence.took = std::min(evidence.took, report.bound);
   const Duration coding = coding_time(call.arguments.count * element_bytes(call.arguments.type));
   const bool tells_loss = in_time && report.late_ranks.empty() && report.void_shards.empty();
   if (tells_loss && coding <= report.bound / 2) evidence.lost = report.lost_fraction;

@@ -131,13 +131,13 @@ void TarCall::start_clock(Time at, Time now) {
   StageEnds ends;
   ends.at[kScatter] = end_ - bound.gather;
   ends.at[kGather] = gather_due_ = end_;
-  ends.hold = hold_policy(at, bound.whole);
+  ends.hold = hold_policy(at, bound);
   // A rank that begins after the scatter adds nothing, and the scatter may wait for it until then.
   // A rank that has not sent its shard asks when half of the gather is left.
-  const Time last_end = ends.hold.above < 1 ? ends.hold.until : end_;
-  ends.lateness = {.late_after = last_end == kNever ? kNever : last_end - bound.gather,
-                   .notice = bound.gather / 2,
-                   .grace = bound.grace};
+  ends.lateness = {
+      .late_after = ends.hold.above < 1 ? ends.hold.until[kScatter] : ends.at[kScatter],
+      .notice = bound.gather / 2,
+      .grace = bound.grace};
   call_->report.bound = bound.whole;
   call_->report.clock_start = at - submitted_;
   call_->report.stages[kScatter].bound = bound.whole - bound.gather;
@@ -149,16 +149,22 @@ void TarCall::start_clock(Time at, Time now) {
 
 /// A bound that the caller gave is kept. A learnt one ends no call of which a training step could
 /// not use the result: half of what a step may lack may be missing from each stage. Without repair
-/// what is lost never comes, so there is nothing to wait for.
-HoldPolicy TarCall::hold_policy(Time start, Duration whole) const {
+/// what is lost never comes, and without a watch on silent ranks nothing would end the wait. The
+/// limits leave the time of the gather, and of the work on the buffers if all of it remained.
+HoldPolicy TarCall::hold_policy(Time start, const CallBound& bound) const {
   const AllreduceArguments& arguments = call_->arguments;
   const bool repaired = setting_.mechanisms.repair && setting_.mechanisms.scatter_repair;
-  if (!Bounds::waits_for_data(arguments.bound_rule) || bounded_call().is_given() || !repaired) {
+  if (!Bounds::waits_for_data(arguments.bound_rule) || bounded_call().is_given() || !repaired ||
+      !endpoint_.detects_silence()) {
     return {};
   }
-  return {.above = LossBudget::usual(setting_.mechanisms.loss_target).skip_above / 2,
-          .grace = std::max(kLeastGrace, whole / 4),
-          .until = arguments.bound ? after(start, *arguments.bound) : kNever};
+  HoldPolicy hold{.above = LossBudget::usual(setting_.mechanisms.loss_target).skip_above / 2,
+                  .grace = std::max(kLeastGrace, bound.whole / 4)};
+  const Time last =
+      arguments.bound ? std::min(deadline_, after(start, *arguments.bound)) : deadline_;
+  hold.until[kGather] = last - std::min(work_left(copies()), bound.whole / 2);
+  hold.until[kScatter] = hold.until[kGather] - bound.gather;
+  return hold;
 }
 
 /// A stage has waited for data: the call ends later by as much.

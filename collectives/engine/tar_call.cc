@@ -210,6 +210,7 @@ void TarCall::end_whole(Time now) {
   if (late_self_ || confirmed() || !whole) retained_.reset();
   report_end(now);
   if (call_->report.mode == Mode::bounded) {
+    if (clock_ == kNever || now - clock_ <= call_->report.bound) call_->report.held = {};
     report_loss();
     report_nonfinite();
     if (retained_ && !endpoint_.may_retain(retained_->bytes.size())) {

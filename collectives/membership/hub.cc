@@ -17,6 +17,8 @@ void pass_on(const Membership::Handlers& handlers, const Member::News& news) {
       return handlers.aborted(news.rank, news.text);
     case Member::News::Kind::epoch:
       return handlers.epoch_decided(news.epoch);
+    case Member::News::Kind::rejoin:
+      return handlers.rejoining(news.ranks);
   }
 }
 

@@ -33,9 +33,9 @@ void Member::learn(const Fact& fact, Time now) {
   const Fact& row = facts_.of(fact.rank);
   send_all(FrameKind::fact, encode(row));
   agreement_.facts_changed(now);
-  agreement_.set_rejoin(rejoining_.waiting(), now);
+  note_rejoin(now);
   epochs_.facts_changed(now);
-  news_.push_back({News::Kind::fact, row, row.rank, {}, {}});
+  news_.push_back({News::Kind::fact, row, row.rank, {}, {}, 0});
 }
 
 /// Acts upon the proof that the process of `rank` is gone.
@@ -116,14 +116,23 @@ std::optional<StepVerdict> Member::verdict(std::uint64_t step) const {
   return halted;
 }
 
-void Member::enter(Regroup what, Time now) {
-  plans(what).enter();
-  agreement_.set_rejoin(rejoining_.waiting(), now);
+/// Tells what depends on it which ranks wait in rejoin().
+void Member::note_rejoin(Time now) {
+  const std::uint64_t ranks = rejoining_.waiting();
+  agreement_.set_rejoin(ranks, now);
+  if (ranks == rejoin_told_) return;
+  rejoin_told_ = ranks;
+  news_.push_back({News::Kind::rejoin, {}, rank_, {}, {}, ranks});
 }
 
-void Member::leave(Regroup what, Time now) {
+void Member::wait_for_plan(Regroup what, Time now) {
+  plans(what).enter();
+  note_rejoin(now);
+}
+
+void Member::stop_waiting(Regroup what, Time now) {
   plans(what).leave();
-  agreement_.set_rejoin(rejoining_.waiting(), now);
+  note_rejoin(now);
 }
 
 void Member::take_agreement(Rank from, const std::string& body, Time now) {
@@ -131,7 +140,7 @@ void Member::take_agreement(Rank from, const std::string& body, Time now) {
   if (!message) return;
   if (message->kind == AgreementMessage::Kind::verdict) {
     rejoining_.told_of(message->verdict.rejoin);
-    agreement_.set_rejoin(rejoining_.waiting(), now);
+    note_rejoin(now);
   }
   agreement_.receive(from, *message, now);
 }
@@ -155,7 +164,7 @@ void Member::take_frame(Rank from, const Frame& frame, Time now) {
       // The abort of a rank that left counts: it aborted before, and the fact came first.
       if (facts_.standing(from) > Standing::left) return;
       if (aborted_.empty() && news_.size() < kMaxNews) {
-        news_.push_back({News::Kind::aborted, {}, from, frame.body, {}});
+        news_.push_back({News::Kind::aborted, {}, from, frame.body, {}, 0});
       }
       return end_agreeing(fmt::format("rank {} aborted: {}", from, frame.body));
     case FrameKind::agreement:
@@ -173,7 +182,7 @@ void Member::take_frame(Rank from, const Frame& frame, Time now) {
       return;  // the line takes it
     case FrameKind::rejoin:
       rejoining_.receive(from, frame.body);
-      return agreement_.set_rejoin(rejoining_.waiting(), now);
+      return note_rejoin(now);
     case FrameKind::rejoin_plan:
       return rejoining_.planned(from, frame.body);
     case FrameKind::epoch_level:
@@ -247,7 +256,7 @@ void Member::advance(Time now) {
   }
   if (const auto body = votes_.take_body()) send_all(FrameKind::votes, *body);
   if (auto record = epochs_.take_record()) {
-    news_.push_back({News::Kind::epoch, {}, rank_, {}, *std::move(record)});
+    news_.push_back({News::Kind::epoch, {}, rank_, {}, *std::move(record), 0});
   }
   send_outboxes();
 }

@@ -36,12 +36,14 @@ class Member {
       fact,     // `fact` has risen; it may be this rank's own row
       aborted,  // `rank` aborted the communicator, for the reason `text`
       epoch,    // `epoch` was decided
+      rejoin,   // the ranks that wait in rejoin() are `ranks` now
     };
     Kind kind = Kind::fact;
     Fact fact;
     Rank rank = 0;
     std::string text;
     EpochRecord epoch;
+    std::uint64_t ranks = 0;  // bit r: rank r
   };
 
   /// `line`: of the ranks that the options count; outlives the member.
@@ -89,8 +91,8 @@ class Member {
   Rank decider() const { return agreement_.decider(); }
 
   /// Begins, and ends, to wait for a plan. The verdicts of this rank say that it waits to rejoin.
-  void enter(Regroup what, Time now);
-  void leave(Regroup what, Time now);
+  void wait_for_plan(Regroup what, Time now);
+  void stop_waiting(Regroup what, Time now);
   Shrinking& plans(Regroup what) { return what == Regroup::shrink ? shrinking_ : rejoining_; }
   const Shrinking& plans(Regroup what) const {
     return what == Regroup::shrink ? shrinking_ : rejoining_;
@@ -105,6 +107,7 @@ class Member {
   void greet(Rank rank);
   void learn(const Fact& fact, Time now);
   void lose(Rank rank, const std::string& evidence, Time now);
+  void note_rejoin(Time now);
   void take_agreement(Rank from, const std::string& body, Time now);
   void send_outboxes();
   void send(const std::vector<std::pair<Rank, Frame>>& frames);
@@ -119,6 +122,7 @@ class Member {
   Agreement agreement_;
   Shrinking shrinking_;
   Shrinking rejoining_;
+  std::uint64_t rejoin_told_ = 0;  // by the latest news
   Epochs epochs_;
   std::uint64_t passed_here_ = 0;  // ranks that left, and were told PASSED
   std::uint64_t passed_by_ = 0;    // ranks that told this rank PASSED

@@ -221,10 +221,10 @@ Result<ShrinkPlan> Membership::plan(Regroup what,
   const bool shrinks = what == Regroup::shrink;
   const char* const call = shrinks ? "shrink" : "rejoin";
   const auto end = [&](Error error) {  // the others need not wait for this rank
-    hub_->apply(*part_, [&](mesh::Member& member, Time now) { member.leave(what, now); });
+    hub_->apply(*part_, [&](mesh::Member& member, Time now) { member.stop_waiting(what, now); });
     return fail(std::move(error));
   };
-  hub_->apply(*part_, [&](mesh::Member& member, Time now) { member.enter(what, now); });
+  hub_->apply(*part_, [&](mesh::Member& member, Time now) { member.wait_for_plan(what, now); });
   std::optional<ShrinkPlan> plan;
   std::string excluded;
   bool ready = false;
@@ -236,9 +236,11 @@ Result<ShrinkPlan> Membership::plan(Regroup what,
   };
   while (hub_->wait_until(*part_, news, deadline)) {
     if (plan) {
-      hub_->apply(*part_, [&](mesh::Member& member, Time) {  // sends the messages of take_plan()
-        plan->left_out = member.facts().text(~plan->members);
-      });
+      hub_->apply(*part_,
+                  [&](mesh::Member& member, Time now) {  // sends the messages of take_plan()
+                    plan->left_out = member.facts().text(~plan->members);
+                    member.stop_waiting(what, now);
+                  });
       return *std::move(plan);
     }
     if (!excluded.empty()) {

@@ -72,6 +72,8 @@ class Membership {
     /// Returns how far this rank's calls have come, by tag.
     std::function<std::vector<EpochRecord::Start>()> next_numbers;
     std::function<void(const EpochRecord&)> epoch_decided;
+    /// The ranks that wait in rejoin(): bit r. They make no calls.
+    std::function<void(std::uint64_t)> rejoining;
   };
 
   /// Of a job.

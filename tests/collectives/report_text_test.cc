@@ -88,6 +88,8 @@ TEST(ReportText, progress_text__a_pause_of_this_rank_that_counts) {
             "operation 7 of tag 2, stage result, 40.1 ms; this rank stood still for 5900.0 ms of "
             "it" +
                 usual.substr(usual.find("40.1 ms") + 7));
+  report.held = 10200us;
+  EXPECT_THAT(to_string(report), HasSubstr("; waited 10.2 ms beyond its bound for live ranks"));
 }
 
 }  // namespace

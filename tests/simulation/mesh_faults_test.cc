@@ -126,7 +126,7 @@ TEST(RejoinTest, verdict__names_a_rank_that_waits_in_rejoin_also_the_decider) {
   for (const Rank who : {Rank{0}, Rank{1}}) {
     MeshJob job(1, 3);
     job.run(1s);
-    job[who].member().enter(Regroup::rejoin, job.world.now);
+    job[who].member().wait_for_plan(Regroup::rejoin, job.world.now);
     job[who].advance();
     job.run(10ms);
     for (Rank rank = 0; rank < job.size(); ++rank) {
@@ -142,7 +142,7 @@ TEST(RejoinTest, verdict__names_a_rank_that_waits_in_rejoin_also_the_decider) {
       EXPECT_EQ(verdict->verdict, Verdict::apply);
       EXPECT_EQ(verdict->rejoin, bit(who));
     }
-    job[who].member().leave(Regroup::rejoin, job.world.now);
+    job[who].member().stop_waiting(Regroup::rejoin, job.world.now);
     job[who].advance();
     job.run(10ms);
     for (Rank rank = 0; rank < job.size(); ++rank) {

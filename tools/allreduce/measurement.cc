@@ -365,7 +365,7 @@ std::string notes(const Measurement& m) {
                         m.verdicts[2]);
   }
   if (!m.nonfinite.empty()) {
-    text += fmt::format("; NaN or infinity in the input of {}",
+    text += fmt::format("; the whole result is NaN: NaN or infinity in the input of {}",
                         rank_names({m.nonfinite.begin(), m.nonfinite.end()}));
   }
   text = wrapped(text, kNoteIndent) + "\n";

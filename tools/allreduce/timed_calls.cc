@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "collectives/report_text.h"
+#include "collectives/step_verdict.h"
 #include "tools/allreduce/slow_calls.h"
 #include "tools/cli/report_output.h"
 #include "tools/job/host_trouble.h"
@@ -44,14 +45,15 @@ void note_outcome(const Report& report, IterationLog& log) {
 }
 
 constexpr std::uint32_t kMeetingTag = 0x6d656574;
-constexpr std::uint16_t kMostMet = 32;  // a learnt bound waits for each of so many live ranks
-
 /// Waits until all ranks are here. Before bounded calls it leaves out ranks that are silent, as
 /// these calls do: an exact barrier would end the run of all.
 Result<void> meet(const TimedCalls& calls, Duration deadline) {
   Communicator& job = calls.communicator;
   const Mechanisms& mechanisms = calls.options.job.mechanisms;
-  const bool waits = mechanisms.repair && mechanisms.scatter_repair && job.world_size() <= kMostMet;
+  // Whether a learnt bound waits for each live rank: one of them is more than a stage may lack.
+  const double of_one = 1.0 / std::max(1.0, job.world_size() - 1.0);
+  const bool waits = mechanisms.repair && mechanisms.scatter_repair &&
+                     of_one > LossBudget::usual(mechanisms.loss_target).skip_above / 2;
   if (calls.options.mode != Mode::bounded || !waits) return job.barrier(deadline);
   float nothing = 0;
   const auto report = job.allreduce({.input = &nothing,

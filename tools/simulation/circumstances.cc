@@ -33,14 +33,15 @@ bool Circumstances::calm_packets() const {
 bool Circumstances::news_is_in_time() const {
   return nothing_but({FaultKind::refuse, FaultKind::mismatch, FaultKind::two_jobs,
                       FaultKind::hostile, FaultKind::drift, FaultKind::nonfinite}) &&
-         plan_.skew == Duration{};
+         plan_.skew == Duration{} && plan_.lateness == Duration{};
 }
 
 bool Circumstances::only_late() const {
   for (const FaultKind kind :
        {FaultKind::partition, FaultKind::one_way, FaultKind::jam, FaultKind::pause,
         FaultKind::slow_rank, FaultKind::clock_jump, FaultKind::late_call, FaultKind::no_memory,
-        FaultKind::mismatch, FaultKind::refuse, FaultKind::abort, FaultKind::nonfinite}) {
+        FaultKind::mismatch, FaultKind::refuse, FaultKind::abort, FaultKind::nonfinite,
+        FaultKind::hostile, FaultKind::lies}) {
     if (on(kind)) return false;
   }
   return plan_.pauses.empty() && !plan_.loses_victim() && plan_.mechanisms.repair &&

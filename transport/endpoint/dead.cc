@@ -59,6 +59,15 @@ std::vector<NextNumber> Endpoint::unpassed() const {
   return result;
 }
 
+void Endpoint::set_rejoining(std::uint64_t ranks, Time now) {
+  state_->rejoining = ranks;
+  state_->timer = std::min(state_->timer, now);
+}
+
+bool Endpoint::detects_silence() const {
+  return state_->options.detects_silence;
+}
+
 std::uint64_t Endpoint::silent() const {
   return state_->standings.silent();
 }

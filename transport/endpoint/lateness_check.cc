@@ -93,6 +93,12 @@ void LatenessCheck::set_time(Operation& operation, Time arises, Time now) {
   if (inquiry.is_on()) inquiry.until = patience(operation, now);
 }
 
+void LatenessCheck::extended(Operation& operation, Duration by) {
+  Inquiry& inquiry = operation.inquiry;
+  inquiry.near_end = after(inquiry.near_end, by);
+  if (inquiry.arises != kNever) inquiry.arises = after(inquiry.arises, by);
+}
+
 void LatenessCheck::end_stage(Operation& operation, Time now) {
   operation.inquiry.arises = std::min(operation.inquiry.arises, now);
   look(operation, now);

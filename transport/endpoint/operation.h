@@ -64,6 +64,7 @@ struct PeerView {
   bool disagrees = false;          // its signature differs
   bool mismatch_answered = false;  // our READY is on its way to it
   bool mismatch_told = false;      // the caller knows
+  bool other_epoch = false;        // it runs the operation in another epoch: bounded
   Time begun = kNever;             // when its operation began, as far as known
   Duration read_after{};           // age of the packet that told `begun`: PeerClocks::age()
   std::optional<CallTerms> terms;  // of its READY

@@ -218,6 +218,7 @@ bool Endpoint::State::was_told(const tarpon_header& header, Time now) {
 /// epoch once; from then on there is nothing to fetch. Exact operations have no epoch.
 bool Endpoint::State::other_epoch(Operation& operation, const tarpon_header& header) {
   if (!operation.bounded || header.epoch == operation.epoch.number) return false;
+  operation.peers[header.sender].other_epoch = true;  // nothing of it can be used here
   if (later_epoch(header.epoch, operation.latest_epoch)) {
     operation.latest_epoch = header.epoch;
     Event event;

@@ -174,7 +174,8 @@ struct Endpoint::State {
   void run_timers(Time now);
   Time time_operation(Operation& operation, Time now);
   Time time_stages(Operation& operation, Time now);
-  bool waits(Operation& operation, const Stage& stage, Time now) const;
+  double outstanding(const Operation& operation, const Stage& stage) const;
+  bool waits(const Operation& operation, std::uint32_t number, Time now) const;
   void extend(Operation& operation, std::uint32_t first, Time now);
   void send_ready(Operation& operation, Rank peer, Time now);
   Time ask_for_confirmations(Operation& operation, Time now);
@@ -202,6 +203,7 @@ struct Endpoint::State {
   PeerClocks clocks;
   std::vector<std::uint8_t> advertised_by;  // by peer: Inflow::advertised() there
   Standings standings;
+  std::uint64_t rejoining = 0;  // bit r: rank r waits in rejoin()
   Liveness liveness;
   LatenessCheck lateness;
 

@@ -9,16 +9,6 @@ namespace {
 constexpr int kAnswers = 10;  // waits for one, before a repair counts as gone
 constexpr int kLooks = 4;     // in HoldPolicy::grace, at a stage that waits
 
-/// Share of what `stage` receives that is missing and may still come.
-double outstanding(const Stage& stage) {
-  std::uint64_t slots = 0, missing = 0;
-  for (const ReceiveMessage& message : stage.receives) {
-    slots += message.slots;
-    if (!message.final) missing += message.slots - message.presence.count();
-  }
-  return missing == 0 ? 0 : static_cast<double>(missing) / static_cast<double>(slots);
-}
-
 }  // namespace
 
 void Endpoint::on_timer(Time now) {
@@ -114,7 +104,7 @@ Time Endpoint::State::time_stages(Operation& operation, Time now) {
     const Duration silence =
         stage.repair ? std::max(stage.early, kAnswers * operation.gap_delay) : stage.early;
     const Time early = all_sent ? stage.last_arrival + silence : kNever;
-    if ((stage.held || now >= std::min(bound, early)) && waits(operation, stage, now)) {
+    if ((stage.held || now >= std::min(bound, early)) && waits(operation, i, now)) {
       if (stage.held || now >= bound) extend(operation, i, now);
       next = std::min({next, stage.end, now + operation.hold.grace / kLooks});
     } else if (last && now >= std::min(bound, early) && lateness.awaits_answers(operation, now)) {
@@ -130,25 +120,32 @@ Time Endpoint::State::time_stages(Operation& operation, Time now) {
   return next;
 }
 
-/// Whether `stage`, whose end has come, stays open: it lacks more than a bound may cut.
-bool Endpoint::State::waits(Operation& operation, const Stage& stage, Time now) const {
-  const HoldPolicy& hold = operation.hold;
-  if (hold.above >= 1 || operation.late || now >= operation.deadline) return false;
-  if (hold.until != kNever && now >= hold.until - (operation.last_stage().end - stage.end)) {
-    return false;
+/// Share of what `stage` receives that is missing and may still come.
+double Endpoint::State::outstanding(const Operation& operation, const Stage& stage) const {
+  std::uint64_t slots = 0, missing = 0;
+  for (const ReceiveMessage& message : stage.receives) {
+    slots += message.slots;
+    const bool apart =
+        operation.peers[message.peer].other_epoch || (rejoining >> message.peer & 1) != 0;
+    if (!message.final && !apart) missing += message.slots - message.presence.count();
   }
-  return outstanding(stage) > hold.above;
+  return missing == 0 ? 0 : static_cast<double>(missing) / static_cast<double>(slots);
+}
+
+/// Whether stage `number`, whose end has come, stays open: it lacks more than a bound may cut.
+bool Endpoint::State::waits(const Operation& operation, std::uint32_t number, Time now) const {
+  const HoldPolicy& hold = operation.hold;
+  if (hold.above >= 1 || operation.late || now >= hold.until[number]) return false;
+  return outstanding(operation, operation.stages[number]) > hold.above;
 }
 
 /// Moves the end of stage `first`, and of the stages after it.
 void Endpoint::State::extend(Operation& operation, std::uint32_t first, Time now) {
   Stage& stage = operation.stages[first];
-  Time end = now + operation.hold.grace;
-  if (operation.hold.until != kNever) {
-    end = std::min(end, operation.hold.until - (operation.last_stage().end - stage.end));
-  }
+  const Time end = std::min(now + operation.hold.grace, operation.hold.until[first]);
   if (!stage.held) lateness.look(operation, now);  // the peers may have ended at that end
   stage.held = true;
+  if (end <= stage.end) return;  // an earlier stage has moved it further
   Event event;
   event.kind = Event::Kind::extended;
   event.stage = static_cast<std::uint8_t>(first);
@@ -156,6 +153,7 @@ void Endpoint::State::extend(Operation& operation, std::uint32_t first, Time now
   for (std::uint32_t i = first; i < operation.stage_count; ++i) {
     operation.stages[i].end += event.elapsed;
   }
+  lateness.extended(operation, event.elapsed);
   tell(operation, event);
 }
 

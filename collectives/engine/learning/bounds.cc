@@ -82,7 +82,8 @@ BoundPlan Bounds::plan(const BoundedCall& call, Duration left) {
   plan.terms.whole = rule.whole(call, left);
   plan.terms.gather = rule.gather(call, plan.terms.whole);
   plan_early(call.kind, plan);
-  if (plan.terms.whole >= left) plan.early = {};  // nothing ends before the deadline
+  const Duration most = std::min(call.limit.value_or(left), left);
+  if (!call.is_given() && plan.terms.whole >= most) plan.early = {};  // D is not known
   Told& told = told_of(call.kind);
   plan.terms.lost = std::exchange(told.untold_lost, 0);
   plan.tells = !told.told || plan.terms.lost > 0 ||

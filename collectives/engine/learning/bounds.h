@@ -16,9 +16,9 @@
 // the last tail mark. x doubles when early closing lost too much, and falls by one point when it
 // lost little; the rule of the call says where these limits are.
 //
-// Calls that lack a dead or suspect rank teach g alone: the shards of the other ranks take as long
-// without it. A call in which no data of some rank
-// arrived is held until that rank is heard again, and forgotten if the rank turns out suspect.
+// Calls that begin without a dead or suspect rank teach what the others take, and calls in which a
+// rank becomes so teach nothing. A call in which no data of some rank arrived teaches g. The rest is
+// held until that rank is heard again, and forgotten if it turns out suspect.
 //
 // Not thread-safe. No clock inside.
 #pragma once

@@ -166,6 +166,46 @@ TEST(HoldTest, silent_rank__is_waited_for_until_it_is_suspect) {
   EXPECT_LE(took[2], 20ms) << "a suspect rank is left out";
 }
 
+/// Ranks 0 to 2 make one call. Returns their reports.
+Reports run_without_rank_3(Calls& calls) {
+  std::vector<std::shared_ptr<PendingCall>> others;
+  for (const Rank rank : {Rank{0}, Rank{1}, Rank{2}}) others.push_back(calls.submit(rank));
+  const auto over = [&] {
+    return std::all_of(others.begin(), others.end(),
+                       [](const auto& one) { return one->done.load(); });
+  };
+  EXPECT_TRUE(calls.job().run_until(over, 10s));
+  Reports reports;
+  for (const auto& one : others) reports.push_back(one->report);
+  return reports;
+}
+
+/// It answers, but does something else than this call.
+TEST(HoldTest, rank_that_never_comes__costs_its_own_data_at_the_deadline) {
+  Calls calls(4, kCount);
+  calls.learn();
+  for (const Report& report : run_without_rank_3(calls)) {
+    EXPECT_EQ(report.status, Status::partial) << report.detail;
+    EXPECT_NEAR(report.lost_fraction, 7.0 / 16, 0.01) << "the others have each other's shards";
+    EXPECT_THAT(report.void_shards, testing::ElementsAre(3));
+    EXPECT_GT(report.elapsed, 3900ms);
+    EXPECT_LE(report.elapsed, 4001ms);
+  }
+}
+
+TEST(HoldTest, rank_in_rejoin__is_not_waited_for) {
+  Calls calls(4, kCount);
+  calls.learn();
+  for (const Rank rank : {Rank{0}, Rank{1}, Rank{2}}) {
+    calls.job()[rank].set_rejoining(0b1000, calls.job().now());
+  }
+  for (const Report& report : run_without_rank_3(calls)) {
+    EXPECT_EQ(report.status, Status::partial) << report.detail;
+    EXPECT_EQ(report.held, Duration::zero());
+    EXPECT_LE(report.elapsed - report.clock_start, report.bound + 1ms);
+  }
+}
+
 TEST(HoldTest, one_rank_of_many__is_not_waited_for) {
   Calls calls(42, 42 * 16);
   const Duration usual = calls.learn();

@@ -186,7 +186,8 @@ class MeshTest : public testing::Test {
                          .aborted = [](Rank, const std::string&) {},
                          .last_heard = [](Rank) { return Time{}; },
                          .next_numbers = [] { return std::vector<EpochRecord::Start>(); },
-                         .epoch_decided = [](const EpochRecord&) {}});
+                         .epoch_decided = [](const EpochRecord&) {},
+                         .rejoining = [](std::uint64_t) {}});
   }
 
   void open_all(std::uint32_t ranks) {

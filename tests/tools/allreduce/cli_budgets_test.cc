@@ -156,7 +156,8 @@ TEST(CliBudgets, nonfinite__the_result_is_nan_and_the_step_skipped) {
                 scratch / "out{rank}.npy", "--mode", "bounded", "--bound", "1s", "--skip-above",
                 "1%", "--json", scratch / "out.json"}));
   EXPECT_EQ(ended.exit_code, 0) << ended.error << ended.out;
-  EXPECT_THAT(unwrapped(ended.out), HasSubstr("NaN or infinity in the input of rank 1"));
+  EXPECT_THAT(unwrapped(ended.out),
+              HasSubstr("the whole result is NaN: NaN or infinity in the input of rank 1"));
   const nlohmann::json result = results_in(scratch).at(0);
   EXPECT_EQ(result.at("nonfinite_ranks"), std::vector<int>{1});
   EXPECT_EQ(result.at("verdicts").at("skip"), 1);

@@ -385,17 +385,17 @@ def test_watch():
         return [one.getMessage() for one in records if one.levelno == logging.WARNING]
 
     watch = LossWatch(0.001, lambda: now[0])
-    assert warnings_of(200, lost_fraction=0.0019) == []
+    assert warnings_of(200, lost_in_network=0.0019) == []
     assert len([one for one in records if one.levelno == logging.DEBUG]) == 200
-    (said,) = warnings_of(200, lost_fraction=0.004)
+    (said,) = warnings_of(200, lost_in_network=0.004)
     assert said.startswith("tarpon: rank 3, step 7: ") and "lost 0.2" in said, said
     assert "the target is 0.1 %" in said, said
     now[0] = 59.0
-    assert warnings_of(50, lost_fraction=0.004) == []
+    assert warnings_of(50, lost_in_network=0.004) == []
     now[0] = 61.0
     assert len(warnings_of(1)) == 1
     watch = LossWatch(None, lambda: now[0])
-    assert warnings_of(100, lost_fraction=0.5) == [], "a given bound has no target"
+    assert warnings_of(100, lost_in_network=0.5) == [], "a given bound has no target"
     (said,) = warnings_of(2, decision="skip", detail="lost 7 %")
     assert "2 of the latest 102 steps were skipped" in said, said
     assert [one.getMessage() for one in records if one.levelno == logging.INFO] == [

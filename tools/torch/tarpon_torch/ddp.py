@@ -19,7 +19,7 @@ from .waits import PatientStore, interruptible
 
 _CONNECT_SECONDS = 60.0
 
-# What is kept for late ranks: so many steps of the model, or so many bytes if that is more.
+# What is kept for late ranks: a rank's part of so many steps, or so many bytes if that is more.
 _KEPT_STEPS = 4
 _KEPT_BYTES = 64 << 20
 
@@ -67,8 +67,8 @@ def bounded_hook(
     deadline          seconds after which a call gives up (10, or TARPON_DEADLINE)
     rejoin_deadline   seconds that all ranks wait for those that come back
     codec             None: by the loss; True, False: float32 travels coded, or not
-    retain_bytes      memory of results kept for late ranks (four steps of the model's gradients, at
-                      least 64 MiB); a rank that is so late that more would be needed is evicted
+    retain_bytes      memory of results kept for late ranks (this rank's part of four steps, at least
+                      64 MiB); a rank that is so late that more would be needed is evicted
     skip_above        all ranks skip a step of which the network lost more than this share at one of
                       them (0.05, or 20 loss targets if that is more); above 0. Late ranks do not
                       count
@@ -115,9 +115,9 @@ def bounded_hook(
         check_function("on_report", on_report)
         ddp = _checked_model(model)
         state = _checked_state(ddp, optimizer, state, allow_pickle)
-        file = open_log(log, dist.get_rank())
+        file = open_log(log, dist.get_rank(group))
         if options.retain_bytes is None:
-            options = dataclasses.replace(options, retain_bytes=_kept_bytes(ddp))
+            options = dataclasses.replace(options, retain_bytes=_kept_bytes(ddp, group))
     except TarponError as error:
         obstacle = error
     try:
@@ -143,10 +143,10 @@ def bounded_hook(
     return hook
 
 
-def _kept_bytes(ddp: DistributedDataParallel) -> int:
+def _kept_bytes(ddp: DistributedDataParallel, group: Any) -> int:
     """So that a rank which is late by a few steps finds their results."""
     step = sum(one.numel() * one.element_size() for one in ddp.parameters() if one.requires_grad)
-    return max(_KEPT_BYTES, _KEPT_STEPS * step)
+    return max(_KEPT_BYTES, _KEPT_STEPS * step // max(1, dist.get_world_size(group)))
 
 
 def _connect(group: Any, options: HookOptions, obstacle: Optional[TarponError]) -> Communicator:

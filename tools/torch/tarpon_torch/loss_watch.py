@@ -35,7 +35,8 @@ class LossWatch:
         if report.decision != "apply" or report.resynced:
             LOGGER.info("step %d: %s: %s", report.step, report.decision, report.detail)
         skipped = report.decision == "skip" and not report.resynced  # it did not just come back
-        self._steps.append((skipped, report.lost_fraction))
+        # What late ranks owe is in the reports; a rank that is gone is no loss that a target limits.
+        self._steps.append((skipped, report.lost_in_network))
         if len(self._steps) < _LEAST or self._clock() < self._quiet_until:
             return
         found = self._skipped() + self._lost()
@@ -61,6 +62,6 @@ class LossWatch:
             return []
         return [
             f"the latest {len(self._steps)} steps lost {100 * lost:.3g} % of the gradients on average, and "
-            f"the target is {100 * self._target:g} %: late_ranks and void_shards in hook.reports say whose; "
-            "`tarpon check` finds lossy paths"
+            f"the target is {100 * self._target:g} %: `tarpon check` finds lossy paths, and hook.reports has "
+            "the steps"
         ]
