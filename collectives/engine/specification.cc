@@ -131,7 +131,7 @@ void TarCall::start_clock(Time at, Time now) {
   StageEnds ends;
   ends.at[kScatter] = end_ - bound.gather;
   ends.at[kGather] = gather_due_ = end_;
-  ends.hold = hold_policy(at, bound);
+  ends.hold = hold_policy(bound);
   // A rank that begins after the scatter adds nothing, and the scatter may wait for it until then.
   // A rank that has not sent its shard asks when half of the gather is left.
   ends.lateness = {
@@ -147,22 +147,21 @@ void TarCall::start_clock(Time at, Time now) {
   limit_changed(now);
 }
 
-/// A bound that the caller gave is kept. A learnt one ends no call of which a training step could
-/// not use the result: half of what a step may lack may be missing from each stage. Without repair
-/// what is lost never comes, and without a watch on silent ranks nothing would end the wait. The
-/// limits leave the time of the gather, and of the work on the buffers if all of it remained.
-HoldPolicy TarCall::hold_policy(Time start, const CallBound& bound) const {
+/// A bound that the caller gave is kept, alone or beside a learnt one. A learnt one ends no call of
+/// which a training step could not use the result: half of what a step may lack may be missing from
+/// each stage. Without repair what is lost never comes, and without a watch on silent ranks nothing
+/// would end the wait. The limits leave the time of the gather, and of the work on the buffers if
+/// all of it remained.
+HoldPolicy TarCall::hold_policy(const CallBound& bound) const {
   const AllreduceArguments& arguments = call_->arguments;
   const bool repaired = setting_.mechanisms.repair && setting_.mechanisms.scatter_repair;
-  if (!Bounds::waits_for_data(arguments.bound_rule) || bounded_call().is_given() || !repaired ||
+  if (!Bounds::waits_for_data(arguments.bound_rule) || arguments.bound || !repaired ||
       !endpoint_.detects_silence()) {
     return {};
   }
   HoldPolicy hold{.above = LossBudget::usual(setting_.mechanisms.loss_target).skip_above / 2,
                   .grace = std::max(kLeastGrace, bound.whole / 4)};
-  const Time last =
-      arguments.bound ? std::min(deadline_, after(start, *arguments.bound)) : deadline_;
-  hold.until[kGather] = last - std::min(work_left(copies()), bound.whole / 2);
+  hold.until[kGather] = deadline_ - std::min(work_left(copies()), bound.whole / 2);
   hold.until[kScatter] = hold.until[kGather] - bound.gather;
   return hold;
 }

@@ -40,7 +40,7 @@ class TarCall : public RunningCall {
   BoundedCall bounded_call() const;
   void plan_bound(OperationSpec& spec, Time now);
   void start_clock(Time at, Time now);
-  HoldPolicy hold_policy(Time start, const CallBound& bound) const;
+  HoldPolicy hold_policy(const CallBound& bound) const;
   void extend(Duration by, Time now);
   void hear_terms(Rank peer);
   Duration work_left(bool with_copy) const;

@@ -93,10 +93,13 @@ void LatenessCheck::set_time(Operation& operation, Time arises, Time now) {
   if (inquiry.is_on()) inquiry.until = patience(operation, now);
 }
 
+/// Peers may wait as long as this rank. So the answers of before do not count any more.
 void LatenessCheck::extended(Operation& operation, Duration by) {
   Inquiry& inquiry = operation.inquiry;
   inquiry.near_end = after(inquiry.near_end, by);
-  if (inquiry.arises != kNever) inquiry.arises = after(inquiry.arises, by);
+  if (inquiry.is_on() || operation.late) return;
+  inquiry.arises = inquiry.near_end;
+  inquiry.not_begun = 0;
 }
 
 void LatenessCheck::end_stage(Operation& operation, Time now) {

@@ -42,7 +42,7 @@ class LatenessCheck {
   /// The end of the operation is known. This rank asks from `arises` on if it has sent nothing of
   /// its last stage. Before `arises` no bound of a peer has closed the operation.
   void set_time(Operation& operation, Time arises, Time now);
-  /// The end of the operation has moved by `by`: the next question moves along.
+  /// The end of the operation has moved by `by`: this rank asks again near the new one.
   static void extended(Operation& operation, Duration by);
   /// The last stage ends now.
   void end_stage(Operation& operation, Time now);

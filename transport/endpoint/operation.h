@@ -134,6 +134,11 @@ struct Operation {
   std::array<Stage, TARPON_MAX_STAGES> stages;
 
   Stage& last_stage() { return stages[stage_count - 1]; }
+  /// Whether a stage has waited beyond its end, and is open (HoldPolicy).
+  bool waits() const {
+    return std::any_of(stages.begin(), stages.begin() + stage_count,
+                       [](const Stage& stage) { return stage.held && !stage.closed; });
+  }
 };
 
 /// Whether peers run the operation in a later epoch: then none of their data can be used here.

@@ -236,7 +236,7 @@ void Receiver::queue_credit(const Operation& operation, std::uint8_t stage, Rank
 }
 
 Duration Receiver::longest_delay(const Operation& operation) const {
-  const bool unbounded = operation.started == kNever || operation.late;
+  const bool unbounded = operation.started == kNever || operation.late || operation.waits();
   return unbounded ? options_.repair_delay_max : operation.repair_delay_max;
 }
 

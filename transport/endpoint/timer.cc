@@ -143,7 +143,6 @@ bool Endpoint::State::waits(const Operation& operation, std::uint32_t number, Ti
 void Endpoint::State::extend(Operation& operation, std::uint32_t first, Time now) {
   Stage& stage = operation.stages[first];
   const Time end = std::min(now + operation.hold.grace, operation.hold.until[first]);
-  if (!stage.held) lateness.look(operation, now);  // the peers may have ended at that end
   stage.held = true;
   if (end <= stage.end) return;  // an earlier stage has moved it further
   Event event;
@@ -153,7 +152,7 @@ void Endpoint::State::extend(Operation& operation, std::uint32_t first, Time now
   for (std::uint32_t i = first; i < operation.stage_count; ++i) {
     operation.stages[i].end += event.elapsed;
   }
-  lateness.extended(operation, event.elapsed);
+  LatenessCheck::extended(operation, event.elapsed);
   tell(operation, event);
 }
 
