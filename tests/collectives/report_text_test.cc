@@ -1,6 +1,7 @@
 // A report in one line.
 #include "collectives/report_text.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace tarpon::report_text_test {
@@ -89,7 +90,8 @@ TEST(ReportText, progress_text__a_pause_of_this_rank_that_counts) {
             "it" +
                 usual.substr(usual.find("40.1 ms") + 7));
   report.held = 10200us;
-  EXPECT_THAT(to_string(report), HasSubstr("; waited 10.2 ms beyond its bound for live ranks"));
+  EXPECT_THAT(to_string(report),
+              testing::HasSubstr("; waited 10.2 ms beyond its bound for live ranks"));
 }
 
 }  // namespace
