@@ -176,9 +176,10 @@ class Contexts {
                  "tarpon: carries AllReduce of %d ranks by %s on %s, %s; Gloo carries the rest\n",
                  context.size, carrier->datapath(), carrier->interface(), mode_name(settings_));
     if (!settings_.bounded) return;
-    std::fprintf(stderr,
-                 "tarpon: TARPON_MODE=bounded: ranks may get different sums, and nothing compares their "
-                 "models: use tarpon_torch.bounded_hook(), or average the parameters now and then\n");
+    std::fprintf(
+        stderr,
+        "tarpon: TARPON_MODE=bounded: ranks may get different sums, and nothing compares their "
+        "models: use tarpon_torch.bounded_hook(), or average the parameters now and then\n");
   }
 
   std::atomic<pid_t> process_ = ::getpid();                               // that connected last

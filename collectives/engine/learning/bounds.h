@@ -17,8 +17,8 @@
 // lost little; the rule of the call says where these limits are.
 //
 // Calls that begin without a dead or suspect rank teach what the others take, and calls in which a
-// rank becomes so teach nothing. A call in which no data of some rank arrived teaches g. The rest is
-// held until that rank is heard again, and forgotten if it turns out suspect.
+// rank becomes so teach nothing. A call in which no data of some rank arrived teaches g. The rest
+// is held until that rank is heard again, and forgotten if it turns out suspect.
 //
 // Not thread-safe. No clock inside.
 #pragma once

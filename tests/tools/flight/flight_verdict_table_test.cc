@@ -298,7 +298,7 @@ TEST(FlightVerdictSeeds, verdict__never_names_a_healthy_rank) {
   std::size_t named = 0, undecided = 0;
   for (std::uint64_t seed = kFirstSeed; seed < kFirstSeed + kSeeds; ++seed) {
     SimulationPlan plan = plan_simulation(seed, allowed);
-    if (plan.restarts) continue;  // two processes would share a recorder
+    if (plan.restarts) continue;      // two processes would share a recorder
     plan.skew = plan.lateness = 0ms;  // nobody else is late
     std::vector<Recorder> recorders(plan.ranks);
     SimulationHooks hooks;
