@@ -119,7 +119,10 @@ class BlameJudge {
   bool is_made_late(Rank rank) const {
     // The victim, whose clock jumped, closed the call without the rank's data and told the others.
     if (at_.on(FaultKind::clock_jump) && call_.pending[plan_.victim]) {
-      const std::vector<Rank>& lacked = call_.pending[plan_.victim]->report.void_shards;
+      const Report& of_victim = call_.pending[plan_.victim]->report;
+      // A late rank asks the victim too, which may have ended before any other rank began.
+      if (call_.bounded && plan_.usual > Duration::zero()) return true;
+      const std::vector<Rank>& lacked = of_victim.void_shards;
       if (std::find(lacked.begin(), lacked.end(), rank) != lacked.end()) return true;
     }
     const auto ended = call_.pending[rank] ? call_.pending[rank]->report.status : Status::failed;
