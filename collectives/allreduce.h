@@ -180,11 +180,11 @@ struct LossCauses {
   double at_owner = 0;    // missing at another rank, the owner of the shard
   double late_ranks = 0;  // contributions of live ranks from which nothing came
   double void_shards = 0;  // nothing of a live owner's shard came, or this rank is late itself
-  double gone = 0;         // what ranks owe that are silent, dead, evicted or have left
+  double gone = 0;         // data of ranks that are silent, dead, evicted or have left
 
   /// The share that counts against the budgets of steps.
   double of_network() const { return cut + network + at_owner; }
-  /// The share that counts against the loss target: all but what ranks owe that are gone.
+  /// The share that counts against the loss target: all but `gone`.
   double of_live_ranks() const { return of_network() + late_ranks + void_shards; }
   bool operator==(const LossCauses&) const = default;
 };
@@ -215,8 +215,9 @@ struct Report {
                      // when half of them had begun; 0: fewer began
   Duration clock_start{};  // bounded mode: when half of the ranks had begun, since the submission;
                            // negative if that was before it
-  /// Bounded mode: by how much the end of the call had moved when it ended after `bound`. A learnt
-  /// bound ends no call that lacks more of live ranks than a step may lose (LossBudget::usual()).
+  /// Bounded mode: the call waited for live ranks, and its end moved by this much beyond `bound`.
+  /// 0: it ended by `bound`. A call under a learnt bound waits while it lacks more data of live
+  /// ranks than a training step may lose (LossBudget::usual()).
   Duration held{};
   /// Bounded mode: peers might have ended the call without this rank's shard, and this rank was
   /// still asking them after the bound.

@@ -157,11 +157,12 @@ struct LatenessPolicy {
   Duration grace{};
 };
 
-/// Which stages stay open beyond their ends, because what they lack is worth more than the time. A
-/// stage whose end has come waits while more than the share `above` of what it receives is missing
-/// from ranks that may still send it: ranks that are live, not silent, not in rejoin(), and in the
-/// same epoch. From then on the stage ends `grace` after no more than that share was missing. The
-/// ends of later stages move by as much, and each move is told: Event::Kind::extended.
+/// Which stages stay open beyond their ends, because the missing data is worth more than the time.
+/// When the end of a stage comes, the endpoint adds up what is missing from ranks that may still
+/// send it: ranks that are live, not silent, not in rejoin(), and in the same epoch. The stage
+/// stays open while that is more than the share `above` of all that the stage receives. It ends
+/// `grace` after the share has fallen to `above`. The ends of later stages move by as much, and the
+/// endpoint tells each move: Event::Kind::extended.
 struct HoldPolicy {
   double above = 1;                             // 1: none waits
   Duration grace{};                             // above 0 where one may wait

@@ -102,7 +102,7 @@ void CodedCalls::note_ended(const PendingCall& call) {
                          .coded = report.coded.has_value(),
                          .bound = report.bound,
                          .took = report.elapsed - std::max(report.clock_start, Duration{})};
-  // A wait for live ranks is no cost of coding.
+  // Coding does not cause the wait for live ranks, so the time of the wait does not count.
   if (report.held > Duration{}) evidence.took = std::min(evidence.took, report.bound);
   const Duration coding = coding_time(call.arguments.count * element_bytes(call.arguments.type));
   const bool tells_loss = in_time && report.late_ranks.empty() && report.void_shards.empty();

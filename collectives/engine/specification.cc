@@ -7,7 +7,7 @@
 namespace tarpon {
 namespace {
 
-constexpr Duration kLeastGrace = 1ms;  // for repairs of what comes last
+constexpr Duration kLeastGrace = 1ms;  // the last slots of a late rank may need a repair
 
 }  // namespace
 
@@ -148,10 +148,11 @@ void TarCall::start_clock(Time at, Time now) {
 }
 
 /// A bound that the caller gave is kept, alone or beside a learnt one. A learnt one ends no call of
-/// which a training step could not use the result: half of what a step may lack may be missing from
-/// each stage. Without repair what is lost never comes, and without a watch on silent ranks nothing
-/// would end the wait. The limits leave the time of the gather, and of the work on the buffers if
-/// all of it remained.
+/// which a training step could not use the result. Each stage may lack half of what a step may
+/// lack. A call without repair does not wait, since a lost slot never comes. A rank that does not
+/// watch for silent ranks does not wait either, since only the deadline would end that wait. The
+/// scatter's limit leaves the time of the gather before the deadline. Both limits leave the time of
+/// the work on the buffers, as if none of it were done yet.
 HoldPolicy TarCall::hold_policy(const CallBound& bound) const {
   const AllreduceArguments& arguments = call_->arguments;
   const bool repaired = setting_.mechanisms.repair && setting_.mechanisms.scatter_repair;

@@ -116,13 +116,20 @@ std::optional<StepVerdict> Member::verdict(std::uint64_t step) const {
   return halted;
 }
 
-/// Tells what depends on it which ranks wait in rejoin().
+/// Tells the agreement, and as news the engine, which ranks wait in rejoin(). News that nobody has
+/// taken yet is brought up to date, so that a peer which comes and goes does not make it grow.
 void Member::note_rejoin(Time now) {
   const std::uint64_t ranks = rejoining_.waiting();
   agreement_.set_rejoin(ranks, now);
   if (ranks == rejoin_told_) return;
   rejoin_told_ = ranks;
-  news_.push_back({News::Kind::rejoin, {}, rank_, {}, {}, ranks});
+  const auto pending = std::find_if(news_.begin(), news_.end(),
+                                    [](const News& one) { return one.kind == News::Kind::rejoin; });
+  if (pending != news_.end()) {
+    pending->ranks = ranks;
+  } else {
+    news_.push_back({News::Kind::rejoin, {}, rank_, {}, {}, ranks});
+  }
 }
 
 void Member::wait_for_plan(Regroup what, Time now) {

@@ -1,11 +1,11 @@
 // BoundRule::learnt: a bound whose mean lost share stays below the target of the
 // communicator (target_bound.h). BoundRule::automatic takes the caller's bound in its place.
 //
-// A call may take all of its deadline until 50 calls of its size class are known: nothing is cut
-// before it is known what is usual. Times are scaled by bytes within a size class. A kind that is
-// not known takes the D of a known one of its class, and the g of the nearest known one. D is at
-// least 2 ms above the median of its kind, because a rank may wait that long for a core. That
-// matters for calls shorter than 20 ms, to which TargetBound leaves less.
+// A call may take all of its deadline until 50 calls of its size class are known: a bound that is
+// learnt from fewer calls would cut usual ones. Times are scaled by bytes within a size class. A
+// kind that is not known takes the D of a known one of its class, and the g of the nearest known
+// one. D is at least 2 ms above the median of its kind, because a rank may wait that long for a
+// core. That matters for calls shorter than 20 ms, to which TargetBound leaves less.
 //
 // Not thread-safe. No clock inside.
 #pragma once

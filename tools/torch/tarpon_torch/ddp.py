@@ -19,7 +19,7 @@ from .waits import PatientStore, interruptible
 
 _CONNECT_SECONDS = 60.0
 
-# What is kept for late ranks: a rank's part of so many steps, or so many bytes if that is more.
+# A rank keeps its part of so many steps for late ranks, or so many bytes if those are more.
 _KEPT_STEPS = 4
 _KEPT_BYTES = 64 << 20
 
