@@ -44,8 +44,8 @@ bool Circumstances::only_late() const {
         FaultKind::hostile, FaultKind::lies}) {
     if (on(kind)) return false;
   }
-  return plan_.pauses.empty() && !plan_.loses_victim() && plan_.mechanisms.repair &&
-         plan_.mechanisms.scatter_repair && plan_.mechanisms.retention;
+  return plan_.pauses.empty() && !plan_.loses_victim() && !plan_.loses_long_bursts() &&
+         plan_.mechanisms.repair && plan_.mechanisms.scatter_repair && plan_.mechanisms.retention;
 }
 
 bool Circumstances::only_lacks_gone(Rank rank) const {

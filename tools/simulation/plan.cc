@@ -380,12 +380,13 @@ std::string describe(const SimulationPlan& plan) {
       plan.multicast ? " and multicast" : "", describe(plan.mechanisms), describe_faults(plan));
 }
 
-bool SimulationPlan::deadlines_may_pass() const {
-  // A burst of loss lasts for packets, not for a time: bursts of more than 7 packets on average may
-  // take all repairs again and again.
+bool SimulationPlan::loses_long_bursts() const {
   constexpr double kLeavesLongBurst = 0.15;
-  const bool long_bursts = links && links->ingress.burst_loss_leave < kLeavesLongBurst;
-  return has(on, FaultKind::clock_jump) || long_bursts || (links && floods_core(*links)) ||
+  return links && links->ingress.burst_loss_leave < kLeavesLongBurst;
+}
+
+bool SimulationPlan::deadlines_may_pass() const {
+  return has(on, FaultKind::clock_jump) || loses_long_bursts() || (links && floods_core(*links)) ||
          troubles() > kSimulationDeadline * 4 / 5;
 }
 
