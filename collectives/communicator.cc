@@ -30,6 +30,13 @@ Result<void> check_tag(std::uint32_t tag) {
                           kFirstReservedTag));
 }
 
+Error not_behind(std::uint32_t tag) {
+  return {Error::Code::unavailable, 0,
+          fmt::format("allreduce: no other rank has ended the next call of tag {}, so there is no "
+                      "result to follow: make the call with an input",
+                      tag)};
+}
+
 Result<void> start_progress(Driver& driver) {
   try {
     driver.start_thread();
@@ -127,6 +134,10 @@ AllreduceArguments Communicator::chosen(AllreduceArguments arguments) const {
     arguments.algorithm = choose_algorithm(arguments, world_size());
   }
   arguments.learn_shares = arguments.learn_shares || state_->job().given().learn_shares;
+  if (arguments.follows) {
+    arguments.input = arguments.output;
+    arguments.missing = MissingFill::zero;
+  }
   return arguments;
 }
 
@@ -142,9 +153,15 @@ std::shared_ptr<PendingCall> Communicator::submit(const AllreduceArguments& argu
   }
 }
 
+std::uint32_t Communicator::behind(std::uint32_t tag) const {
+  if (!check_process()) return 0;
+  return state_->driven().behind(tag);
+}
+
 Result<Report> Communicator::run(const AllreduceArguments& arguments) {
   if (auto here = check_process(); !here) return fail(here.error());
   const auto call = submit(arguments, true);
+  if (!call) return fail(not_behind(arguments.tag));
   state_->driver().wait(call);
   return call->report;  // a copy: the engine still reads that of a queued call that has ended
 }
@@ -152,7 +169,9 @@ Result<Report> Communicator::run(const AllreduceArguments& arguments) {
 Result<AsyncAllreduce> Communicator::allreduce_async(const AllreduceArguments& arguments) {
   if (auto here = check_process(); !here) return fail(here.error());
   if (auto free = check_tag(arguments.tag); !free) return fail(free.error());
-  return AsyncAllreduce(state_, submit(arguments, false));
+  auto call = submit(arguments, false);
+  if (!call) return fail(not_behind(arguments.tag));
+  return AsyncAllreduce(state_, std::move(call));
 }
 
 /// Runs an exact call for a caller that does not see its report.

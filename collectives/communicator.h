@@ -94,13 +94,19 @@ class Communicator {
   /// arguments make no sense, its deadline is not positive, there is no memory for its buffers)
   /// ends as Status::aborted on every rank, with Report::abort_reason, and later calls match as
   /// before. Errors: invalid_argument for tags of the library (reserved_tags.h), which no other
-  /// call uses.
+  /// call uses; unavailable for a call that follows where this rank is not behind.
   Result<Report> allreduce(const AllreduceArguments& arguments);
 
   /// Starts a call, without waiting for other ranks or calls. The buffers belong to it until it is
   /// done. Up to 8 calls of a tag run at once; further ones queue. So do calls with learnt shares
   /// while measurements are exchanged.
   Result<AsyncAllreduce> allreduce_async(const AllreduceArguments& arguments);
+
+  /// How many of this rank's next calls of `tag` another rank that takes part has ended. Above 0
+  /// after a pause of this rank: AllreduceArguments::follows then takes the results one by one,
+  /// without inputs. A rank that stood still hears how far the others are when it ends its next
+  /// call. 0 in a forked child.
+  std::uint32_t behind(std::uint32_t tag) const;
 
   /// Returns when every rank has entered it.
   Result<void> barrier(Duration deadline);

@@ -264,6 +264,13 @@ typedef void (*tarpon_combine)(void* out, const void* a, const void* b, size_t e
 /* Tags from here on belong to the library. */
 #define TARPON_RESERVED_TAGS 0xffffff00u
 
+/* Bits of tarpon_arguments.flags. */
+typedef enum tarpon_call_flag {
+  TARPON_FOLLOW = 1 /* bounded: this rank contributes nothing, and takes the result that the others
+                       have. For a rank that is behind (tarpon_behind()) and is not to compute its
+                       inputs: `input` is ignored and may be NULL, missing data counts as zero */
+} tarpon_call_flag;
+
 /* What a caller asks of an AllReduce. */
 typedef struct tarpon_arguments {
   size_t size;        /* sizeof(tarpon_arguments) */
@@ -296,7 +303,7 @@ typedef struct tarpon_arguments {
                             only ends as TARPON_STATUS_MISMATCH. TARPON_SHARES=auto sets it for all
                             calls of a communicator of tarpon_connect_from_environment(). The bits
                             of results then differ from run to run */
-  uint32_t reserved;     /* 0 */
+  uint32_t flags;        /* tarpon_call_flag, or 0 */
   const char* refusal; /* NULL or "": the call runs. Else why the caller cannot run it, for example
                           because it has no memory for a copy: see REFUSED CALLS. The report of this
                           rank has the text. Buffers are not touched */
@@ -328,6 +335,8 @@ typedef struct tarpon_summary {
   uint32_t first_missed;      /* evicted, at that rank: the first operation that it misses, */
   uint32_t operations_missed; /* and how many */
   double lost_in_network;     /* part of lost_fraction: without late ranks and void shards */
+  int64_t held_us;            /* bounded: the call waited so much longer than `bound_us` for live
+                                 ranks; 0: it ended by its bound */
 } tarpon_summary;
 
 /* What one rank tells the others of a step: the worst of its calls. */
@@ -463,8 +472,9 @@ TARPON_API const char* tarpon_multicast(const tarpon_communicator* communicator)
  * Returns OK when the output is defined: complete, partial and late_self. In bounded mode read the
  * report. Errors: NO_RESULT (the call ended otherwise; the text is that of the report);
  * INVALID_ARGUMENT (communicator or arguments are NULL, `size` is wrong, members that this version
- * does not know are set, the tag is reserved); NO_MEMORY. Any thread; see CONCURRENCY and
- * REFUSED CALLS above. */
+ * does not know are set, the tag is reserved); UNAVAILABLE (TARPON_FOLLOW, and no other rank has
+ * ended the call: it takes no number); NO_MEMORY. Any thread; see CONCURRENCY and REFUSED CALLS
+ * above. */
 TARPON_API int tarpon_allreduce(tarpon_communicator* communicator,
                                 const tarpon_arguments* arguments, tarpon_report** report);
 
@@ -475,8 +485,9 @@ TARPON_API int tarpon_allreduce(tarpon_communicator* communicator,
  * arguments  what is asked; copied. The buffers belong to the call until it has ended
  * call       set to a new handle, which the caller owns
  *
- * Errors: INVALID_ARGUMENT as tarpon_allreduce(), and for a NULL `call`; NO_MEMORY. Other arguments
- * that make no sense are found when the call is waited for. Any thread. */
+ * Errors: INVALID_ARGUMENT and UNAVAILABLE as tarpon_allreduce(), INVALID_ARGUMENT for a NULL
+ * `call`; NO_MEMORY. Other arguments that make no sense are found when the call is waited for. Any
+ * thread. */
 TARPON_API int tarpon_allreduce_start(tarpon_communicator* communicator,
                                       const tarpon_arguments* arguments, tarpon_call** call);
 
@@ -519,6 +530,15 @@ TARPON_API int tarpon_report_loss(const tarpon_report* report, tarpon_loss* loss
 TARPON_API void tarpon_report_free(tarpon_report* report);
 
 /* ---- more than one call */
+
+/* Sets *calls to the number of this rank's next calls of `tag` that another rank which takes part
+ * has ended. It is above 0 after a pause of this rank: calls with TARPON_FOLLOW then take these
+ * results one by one. A rank that stood still hears how far the others are when it ends its next
+ * call.
+ *
+ * Errors: INVALID_ARGUMENT (a pointer is NULL), UNAVAILABLE (a forked child). Does not block. Any
+ * thread. */
+TARPON_API int tarpon_behind(tarpon_communicator* communicator, uint32_t tag, uint32_t* calls);
 
 /* Returns when every rank has entered it, at most `deadline_us` later.
  *

@@ -166,6 +166,10 @@ class Endpoint {
   /// The number below which the furthest rank has ended its operations of `tag`, as far as heard.
   std::uint32_t furthest(std::uint32_t tag) const;
 
+  /// How many operations of `tag`, from `number` on, a rank that takes part in them has ended, as
+  /// far as heard. Each of them makes this rank late if it begins it (Event::Kind::late).
+  std::uint32_t ended_elsewhere(std::uint32_t tag, std::uint32_t number) const;
+
   /// Whether every slot of `stage` has gone out once, except to peers that have not begun and whose
   /// initial credit is used up.
   bool sent(OperationHandle operation, std::uint8_t stage) const;

@@ -75,8 +75,9 @@ std::optional<std::string> read_loss(const tarpon_loss& given, LossReport& loss)
 std::optional<std::string> wrong_members(const tarpon_arguments& given) noexcept {
   try {
     if (auto unknown = unknown_members(given, "tarpon_arguments")) return unknown;
-    if (known_part(given).reserved != 0) return "tarpon_arguments: reserved is set: set it to 0";
-    return std::nullopt;
+    const std::uint32_t flags = known_part(given).flags;
+    if ((flags & ~std::uint32_t{TARPON_FOLLOW}) == 0) return std::nullopt;
+    return fmt::format("tarpon_arguments: flags is {}: give TARPON_FOLLOW, or 0", flags);
   } catch (const std::exception&) {
     return AllreduceArguments::kNoMemory;
   }
@@ -323,6 +324,14 @@ int tarpon_report_loss(const tarpon_report* report, tarpon_loss* loss) {
 
 void tarpon_report_free(tarpon_report* report) {
   delete report;
+}
+
+int tarpon_behind(tarpon_communicator* communicator, uint32_t tag, uint32_t* calls) {
+  return with_job(communicator, __func__, [&](Communicator& job) {
+    if (calls == nullptr) return failed_pointer("tarpon_behind", "calls");
+    *calls = job.behind(tag);
+    return kOk;
+  });
 }
 
 int tarpon_barrier(tarpon_communicator* communicator, int64_t deadline_us) {

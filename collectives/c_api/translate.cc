@@ -242,6 +242,7 @@ AllreduceArguments translated(const tarpon_arguments& from) {
   to.late_rank = to_rank(from.late_rank);
   if (from.shares != nullptr) to.shares = Shares({from.shares, from.share_count});
   to.learn_shares = from.learn_shares != 0;
+  to.follows = (from.flags & TARPON_FOLLOW) != 0;
   to.missing = to_enum<MissingFill>(from.missing);
   to.deadline = from_us(from.deadline_us);
   if (from.bound_us != 0) to.bound = from_us(from.bound_us);
@@ -333,6 +334,7 @@ tarpon_summary summarize(const Report& report) {
   summary.first_missed = report.first_missed;
   summary.operations_missed = report.operations_missed;
   summary.lost_in_network = report.causes.of_network();
+  summary.held_us = report.held / 1us;
   return summary;
 }
 

@@ -1,5 +1,6 @@
 // The engine of a communicator, as its driver knows it (driver.h).
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "collectives/driver/driver.h"
@@ -38,7 +39,11 @@ Driven::~Driven() {
 std::shared_ptr<PendingCall> Driven::submit(const AllreduceArguments& arguments, bool waits) {
   const Time asked = monotonic_now();
   const bool nonfinite = engine_.looks_nonfinite(arguments);
+  if (arguments.follows && !engine_.refusal(arguments)) {
+    std::memset(arguments.output, 0, arguments.count * element_bytes(arguments.type));
+  }
   const std::unique_lock lock = driver_.claim();
+  if (arguments.follows && engine_.behind(arguments.tag) == 0) return nullptr;
   auto call = learnt_shares_.submit(arguments, nonfinite, asked, monotonic_now());
   quiet_ = false;
   if (!waits) {
@@ -73,6 +78,11 @@ void Driven::drop_calls(std::unique_lock<std::mutex>& lock) {
   driver_.await_port(lock, *this);
   engine_.drop_calls(monotonic_now());
   driver_.announce();
+}
+
+std::uint32_t Driven::behind(std::uint32_t tag) {
+  const std::unique_lock lock = driver_.claim();
+  return engine_.behind(tag);
 }
 
 Shares Driven::learnt_shares(std::uint32_t tag) {

@@ -46,9 +46,12 @@ class Driven {
   Driven& operator=(const Driven&) = delete;
 
   /// Engine::submit(), with learnt shares where the call asks for them. Never waits for peers.
-  /// `waits`: the caller calls Driver::wait() next. Throws std::bad_alloc; the call has no number
-  /// then.
+  /// `waits`: the caller calls Driver::wait() next. Null where a call that follows finds that this
+  /// rank is not behind. Throws std::bad_alloc. The call has no number then.
   std::shared_ptr<PendingCall> submit(const AllreduceArguments& arguments, bool waits);
+
+  /// Engine::behind().
+  std::uint32_t behind(std::uint32_t tag);
 
   /// Ends outstanding and later calls here, and tells the peers.
   void abort_for_good(Rank origin, const std::string& reason);

@@ -82,6 +82,11 @@ class Engine {
   /// thread.
   bool looks_nonfinite(const AllreduceArguments& arguments) const;
 
+  /// How many of the next calls of `tag` a rank that takes part in them has ended, as far as heard.
+  std::uint32_t behind(std::uint32_t tag) const {
+    return endpoint_.ended_elsewhere(tag, next_number(tag));
+  }
+
   /// Runs one round: receives a batch, delivers it, and sends the packets that are due. Returns
   /// false when no packet moved. If memory for the buffers of a call is refused, that call ends; if
   /// other memory is refused, the process ends. REQUIRES: no piece runs.

@@ -63,6 +63,17 @@ std::uint32_t Endpoint::furthest(std::uint32_t tag) const {
   return result;
 }
 
+std::uint32_t Endpoint::ended_elsewhere(std::uint32_t tag, std::uint32_t number) const {
+  const Channel* channel = state_->tags.find(tag);
+  std::uint32_t most = 0;
+  for (Rank peer = 0; channel != nullptr && peer < state_->options.world_size; ++peer) {
+    if (peer == state_->options.rank || state_->standings.excludes(peer, tag, number)) continue;
+    const std::uint32_t theirs = channel->closed_below_of[peer];
+    if (before(number, theirs)) most = std::max(most, theirs - number);
+  }
+  return most;
+}
+
 void Endpoint::snapshot(EndpointSnapshot& out) const {
   const State& s = *state_;
   out.open = static_cast<std::uint32_t>(s.open_operations.size());

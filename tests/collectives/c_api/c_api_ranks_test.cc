@@ -4,8 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
+#include <limits>
 #include <string>
+#include <vector>
 
 #include "tests/support/c_pair.h"
 
@@ -36,6 +39,56 @@ TEST_F(CApi, summary__of_an_older_and_a_newer_header) {
     older.size = 3;
     EXPECT_EQ(tarpon_report_summary(report, &older), TARPON_ERROR_INVALID_ARGUMENT);
     tarpon_report_free(report);
+  });
+}
+
+TEST_F(CApi, follow__takes_the_results_that_a_rank_missed) {
+  constexpr int kMissed = 3;
+  constexpr std::uint64_t kCount = 50'000;
+  std::array<std::vector<float>, kMissed + 2> results_of_0;
+  const auto bounded = [](std::vector<float>& data, std::int64_t bound_us) {
+    tarpon_arguments call = call_on(data.data(), data.size());
+    call.mode = TARPON_BOUNDED;
+    call.bound_us = bound_us;
+    return call;
+  };
+  on_both([&](std::size_t rank) {
+    if (rank == 1) return;  // it stands still
+    for (int i = 0; i <= kMissed; ++i) {
+      results_of_0[i].assign(kCount, static_cast<float>(i + 1));
+      const tarpon_arguments call = bounded(results_of_0[i], kSecond / 50);
+      ASSERT_EQ(tarpon_allreduce(ranks_[0], &call, nullptr), TARPON_OK) << tarpon_error_text();
+    }
+  });
+  std::vector<float> data(kCount, 1);
+  tarpon_arguments call = bounded(data, kSecond / 50);
+  ASSERT_EQ(tarpon_allreduce(ranks_[1], &call, nullptr), TARPON_OK) << tarpon_error_text();
+  EXPECT_EQ(data, results_of_0[0]);
+  call.flags = TARPON_FOLLOW;
+  call.input = nullptr;
+  std::uint32_t behind = 0;
+  for (int i = 1; i <= kMissed; ++i) {
+    ASSERT_EQ(tarpon_behind(ranks_[1], 0, &behind), TARPON_OK);
+    EXPECT_EQ(behind, kMissed - i + 1u);
+    data.assign(kCount, std::numeric_limits<float>::quiet_NaN());
+    tarpon_report* report = nullptr;
+    ASSERT_EQ(tarpon_allreduce(ranks_[1], &call, &report), TARPON_OK) << tarpon_error_text();
+    const tarpon_summary summary = summary_of(report);
+    tarpon_report_free(report);
+    EXPECT_EQ(summary.status, TARPON_STATUS_LATE_SELF);
+    EXPECT_EQ(summary.nonfinite, 0u);
+    EXPECT_EQ(data, results_of_0[i]) << i;
+  }
+  // Now there is nothing to follow, and the refused call has taken no number.
+  EXPECT_EQ(tarpon_allreduce(ranks_[1], &call, nullptr), TARPON_ERROR_UNAVAILABLE);
+  EXPECT_THAT(tarpon_error_text(), HasSubstr("no other rank has ended the next call of tag 0"));
+  tarpon_call* started = nullptr;
+  EXPECT_EQ(tarpon_allreduce_start(ranks_[1], &call, &started), TARPON_ERROR_UNAVAILABLE);
+  on_both([&](std::size_t rank) {
+    std::vector<float> values(kCount, 1);
+    const tarpon_arguments together = bounded(values, 5 * kSecond);
+    ASSERT_EQ(tarpon_allreduce(ranks_[rank], &together, nullptr), TARPON_OK);
+    EXPECT_EQ(values.back(), 2.0f);
   });
 }
 

@@ -46,9 +46,9 @@ TEST_F(CApi, allreduce__with_learnt_shares) {
   expect_aborted_by_rank_0(0, [&] {
     float value = 1;
     tarpon_arguments call = call_on(&value, 1);
-    call.reserved = 1;
+    call.flags = 2;
     EXPECT_EQ(tarpon_allreduce(ranks_[0], &call, nullptr), TARPON_ERROR_INVALID_ARGUMENT);
-    EXPECT_THAT(tarpon_error_text(), HasSubstr("reserved is set: set it to 0"));
+    EXPECT_THAT(tarpon_error_text(), HasSubstr("flags is 2: give TARPON_FOLLOW, or 0"));
   });
 }
 

@@ -47,6 +47,7 @@ static void check_calls(tarpon_communicator* job, uint32_t rank, float expected)
   tarpon_loss loss = {.size = sizeof loss};
   tarpon_step_verdict verdict = {.size = sizeof verdict};
   tarpon_call* call = NULL;
+  uint32_t behind = 1;
   int done = 0;
 
   fill(data, rank);
@@ -65,6 +66,7 @@ static void check_calls(tarpon_communicator* job, uint32_t rank, float expected)
   REQUIRE(data[COUNT / 2] == expected);
   tarpon_call_free(call);
 
+  REQUIRE(tarpon_behind(job, 0, &behind) == TARPON_OK && behind == 0);
   REQUIRE(tarpon_barrier(job, SECONDS(20)) == TARPON_OK);
   REQUIRE(tarpon_agree(job, 0, &loss, SECONDS(20), &verdict) == TARPON_OK);
   REQUIRE(verdict.verdict == TARPON_STEP_APPLY);

@@ -33,7 +33,7 @@ def left(steps):
 def ends_without_it(steps):
     """Rank 2 stands still for so long that the others end without it."""
     ddp, optimizer = ddp_and_sgd()
-    hook = tarpon_torch.bounded_hook(ddp, optimizer, bound=0.5, deadline=2.0)
+    hook = tarpon_torch.bounded_hook(ddp, optimizer, bound=1.5, deadline=3.0)
 
     def before(step):
         if step == steps - 10 and dist.get_rank() == 2:

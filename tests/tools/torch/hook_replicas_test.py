@@ -33,10 +33,35 @@ def strayed():
 def test_strayed():
     results = ranks.run("strayed", 3, backend="gloo")
     expect_same_digests(results)
-    compared = [r for r in results[0]["reports"] if r["replicas_equal"] is not None]
-    assert [r["replicas_equal"] for r in compared] == [True, True, False, True], compared
-    assert [r["resynced"] for r in compared] == [False, False, True, False], compared
-    assert compared[2]["distance"] > 0.1, compared
+    reports = results[0]["reports"]
+    # Each step compares one of five parts; the first parameter is in the first one.
+    assert [r["step"] for r in reports if not r["replicas_equal"]] == [10], reports
+    assert [r["step"] for r in reports if r["resynced"]] == [10], reports
+    assert reports[10]["distance"] > 0.1, reports[10]
+
+
+def drifting():
+    """Rank 1's model strays a little at each step: that is measured once in so many steps."""
+    ddp, optimizer = ddp_and_sgd()
+    hook = tarpon_torch.bounded_hook(ddp, optimizer, bound=LONG, bounded_min=0, compare_every=5)
+
+    def before(step):
+        if dist.get_rank() == 1:
+            with torch.no_grad():
+                for parameter in ddp.parameters():
+                    parameter.mul_(1 + 1e-6)
+
+    train_on(ddp, optimizer, 12, before)
+    result = reports_of(hook)
+    hook.finish()
+    return result
+
+
+def test_drifting():
+    for reports in ranks.run("drifting", 2, backend="gloo"):
+        assert all(r["replicas_equal"] is False for r in reports), reports
+        assert [r["step"] for r in reports if r["distance"] > 0] == [0, 5, 10], reports
+        assert not any(r["resynced"] for r in reports), reports
 
 
 def left_out(skips):
@@ -113,7 +138,6 @@ def test_state_refused():
 def test_left_out():
     """No rank says that models are equal which are not. The rank is named, and the next step compares."""
     _expect_found([4], at=5)
-    # Rank 1 compares at step 6, when the others wait for step 7: all compare nevertheless.
     _expect_found([4, 5], at=6)
 
 
@@ -123,7 +147,8 @@ def _expect_found(skips, at):
     for rank, one in enumerate(results):
         found = {report["step"]: report["replicas_equal"] for report in one["reports"]}
         assert found[0] is True and found[at] is False, (rank, found)
-        assert all(found.get(step) is None for step in range(4, 8) if step != at), (rank, found)
+        assert all(found.get(step) is None for step in skips), (rank, found)
+        assert all(found[step] for step in range(at + 1, 8)), (rank, found)
         if rank != 1:
             unreported = {report["step"]: list(report["unreported"]) for report in one["reports"]}
             assert [step for step, missing in unreported.items() if missing == [1]] == skips, one
@@ -138,10 +163,11 @@ def test_exactly():
 
 
 FUNCTIONS = {
-    function.__name__: function for function in (strayed, left_out, exactly, state_refused)
+    function.__name__: function for function in (strayed, drifting, left_out, exactly, state_refused)
 }
 TESTS = {
     "strayed": test_strayed,
+    "drifting": test_drifting,
     "left_out": test_left_out,
     "exactly": test_exactly,
     "state_refused": test_state_refused,

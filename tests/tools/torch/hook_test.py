@@ -358,8 +358,7 @@ def test_accumulated():
     for one in results:
         assert [report["step"] for report in one["reports"]] == list(range(1, 20, 2)), one
         assert one["step"] == 20
-        compared = [r["step"] for r in one["reports"] if r["replicas_equal"] is not None]
-        assert compared == [1, 5, 9, 13, 17], compared
+        assert all(report["replicas_equal"] for report in one["reports"]), one["reports"]
         assert all(report["calls"] == 4 for report in one["reports"][2:]), one["reports"]
 
 
@@ -424,7 +423,7 @@ def test_ended():
 
 def test_restarted():
     for numbers in ranks.run("restarted", 2, backend="gloo"):
-        assert numbers == [[0, True], [1, None], [2, None], [3, None], [4, True]], numbers
+        assert numbers == [[step, True] for step in range(5)], numbers
 
 
 def test_interrupted():

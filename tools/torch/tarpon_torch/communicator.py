@@ -160,9 +160,10 @@ class Communicator:
         bounded: bool = False,
         bound: Optional[float] = None,
         learn_shares: bool = False,
+        follows: bool = False,
         ended: Callable[[Call], None],
     ) -> Call:
-        """A call over `tensor`, in place, for begin().
+        """A call over `tensor`, in place, for begin(). `follows`: a bounded call that contributes nothing.
 
         can_carry(tensor) holds. From begin() on, the tensor belongs to the call until `ended` runs, on
         the communicator's thread, with its `report` or `error`; one that is not contiguous travels as
@@ -178,6 +179,7 @@ class Communicator:
             deadline_us=microseconds(deadline),
             bound_us=microseconds(bound) if bound else 0,
             learn_shares=int(learn_shares),
+            flags=lib.FOLLOW if follows else 0,
         )
         return Call(tensor, arguments, ended)
 
@@ -207,6 +209,12 @@ class Communicator:
         outcome.wait()
         assert reports[0] is not None
         return reports[0]
+
+    def behind(self, tag: int) -> int:
+        """How many of this rank's next calls of `tag` another rank has ended: calls for `follows`."""
+        calls = ctypes.c_uint32()
+        self._handle.call("tarpon_behind", tag, ctypes.byref(calls))
+        return calls.value
 
     # -- the job
 

@@ -10,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from . import states
 from .communicator import Communicator
+from .follower import collectives_of
 from .hook import TAG_OF_MEETING, BoundedHook
 from .hook_options import HookOptions, check_function, open_log
 from .library import TarponError
@@ -73,7 +74,8 @@ def bounded_hook(
                       them (0.05, or 20 loss targets if that is more); above 0. Late ranks do not
                       count
     halt_above        the third step in a row that lost more than this share is a HaltError (0.5)
-    compare_every     steps between two comparisons of the parameters of all ranks; 0: never
+    compare_every     steps in which all parameters of all ranks are compared once, a part at each
+                      step; 0: never. Distances are measured once in so many steps at most
     largest_distance  relative distance of a rank's parameters from the mean above which all ranks
                       take those of one rank, of the majority
     allow_pickle      permits the state that ranks take from each other to hold objects of any class.
@@ -200,14 +202,10 @@ def _checked_state(
 
 def _warn_of_collectives(model: Any) -> None:
     """Of DistributedDataParallel's own, in which a rank that stands still holds up all others."""
-    culprits = []
-    if getattr(model, "broadcast_buffers", False) and any(True for _ in model.buffers()):
-        culprits.append("broadcast_buffers=True")
-    if getattr(model, "find_unused_parameters", False):
-        culprits.append("find_unused_parameters=True")
+    culprits = collectives_of(model)
     if culprits:
         warnings.warn(
-            f"{' and '.join(culprits)}: each step has a collective of the process group, which no "
+            f"{culprits}: each step has a collective of the process group, which no "
             "bound ends, and which fails where a rank dies; give False to DistributedDataParallel",
             stacklevel=4,
         )

@@ -17,6 +17,7 @@ from . import library as lib
 from . import replicas, survivors
 from .calls import Call, Outcome, Report
 from .communicator import BOUNDED_TYPES, Communicator, Verdict, can_carry
+from .follower import Follower
 from .hook_options import HookOptions
 from .library import TarponError
 from .loss_watch import LossWatch
@@ -85,6 +86,7 @@ class BoundedHook:
         self._lock = threading.Lock()  # of the open report, which the communicator's thread fills
         self._open: Optional[StepReport] = None  # from the first bucket of a step on
         self._next_step = 0
+        self._follower = Follower()
         self._late: Set[int] = set()  # in this step, by their present numbers
         self._own = communicator.rank  # its first number
         # First numbers of ranks, by their present ones.
@@ -100,6 +102,7 @@ class BoundedHook:
     def __call__(self, state: Any, bucket: "dist.GradBucket") -> "torch.futures.Future[Any]":
         if bucket.index() == 0 or self._open is None:
             self._begin_step()
+        self._follower.note(bucket)
         tensor = bucket.buffer()
         if not can_carry(tensor):
             return self._average_in_group(bucket)
@@ -109,6 +112,15 @@ class BoundedHook:
             return outcome.future
         step = self._open
         assert step is not None
+        self.communicator.begin([self._call(step, bucket.index(), tensor, outcome)])
+        if bucket.is_last():
+            self._check.prepare(step.step)
+        return outcome.future
+
+    def _call(
+        self, step: StepReport, tag: int, tensor: torch.Tensor, outcome: Outcome, **options: Any
+    ) -> Call:
+        """The call of a bucket."""
 
         def ended(call: Call) -> None:
             try:
@@ -118,16 +130,16 @@ class BoundedHook:
             outcome.end(error)
 
         bounded = tensor.dtype in BOUNDED_TYPES
-        self.communicator.allreduce(
+        return self.communicator.prepare(
             tensor,
             lib.AVG,
-            tag=bucket.index(),
+            tag=tag,
             deadline=self._deadline,
             bounded=bounded,
             bound=self._bound_of(tensor) if bounded else None,
             ended=ended,
+            **options,
         )
-        return outcome.future
 
     def _average_in_group(self, bucket: "dist.GradBucket") -> "torch.futures.Future[Any]":
         # Imported only when needed: with Python 3.13 the import prints a warning about PyTorch's own code.
@@ -156,6 +168,7 @@ class BoundedHook:
             step.step = self._next_step
             step.nonfinite = False  # what remains of it is in the gradients to come
         self._next_step += 1
+        self._follower.pass_begins()
 
     def _take(self, step: StepReport, call: Call) -> Optional[Exception]:
         report = call.report
@@ -187,6 +200,54 @@ class BoundedHook:
         fetched_nothing = len(report.void_shards) == self.communicator.world_size
         return report.status == "late_self" and fetched_nothing
 
+    # -- a rank that is behind
+
+    @property
+    def behind(self) -> int:
+        """Steps of which the other ranks have averaged all gradients, and this rank none. Above 0 after
+        a pause of this rank: follow() then makes such a step. 0 without an optimizer."""
+        if self._optimizer is None or self._out or self._finished:
+            return 0
+        return self._follower.behind(self.communicator)
+
+    def follow(self, step: Optional[Callable[[], Any]] = None) -> None:
+        """Makes one step that the other ranks have made without this one: it takes their gradients, in
+        place of a forward and a backward pass of its own, and their decision.
+
+        `step`: what the loop does after backward(), up to optimizer.step(), where that is more than
+        optimizer.step(): clipping, a scaler. The batch of the step is the loop's to leave out. A rank
+        that is so far behind that the results are no longer kept comes back by this step, as by any
+        other: `hook.step` then jumps. Errors: TarponError, where `behind` is 0, and where a backward
+        pass does more than average gradients by Tarpon.
+        """
+        if self.behind == 0:
+            raise TarponError(
+                "follow(): this rank is not behind: make the step with a forward and a backward pass"
+            )
+        assert self._optimizer is not None
+        self._follower.check(self._ddp())
+        self._begin_step()
+        try:
+            self._follow_gradients()
+        except BaseException:  # a signal's handler may raise
+            self._out = True  # the others go on, and this rank has no gradients
+            raise
+        (step or self._optimizer.step)()
+
+    def _follow_gradients(self) -> None:
+        step = self._open
+        assert step is not None
+        step.followed = True
+        buckets = self._follower.empty_buckets()
+        outcome = Outcome(len(buckets), None)
+        calls = [
+            self._call(step, tag, bucket, outcome, follows=True)
+            for tag, bucket in enumerate(buckets)
+        ]
+        self.communicator.begin(calls)
+        outcome.wait()
+        self._follower.set_gradients(buckets)
+
     # -- steps
 
     @property
@@ -206,7 +267,6 @@ class BoundedHook:
     def load_state_dict(self, state: Dict[str, int]) -> None:
         """All ranks call it with the same state, before their first step."""
         self._next_step = int(state["step"])
-        self._check.plan(self._next_step - 1)
 
     def finish(self) -> None:
         """Reports the last step, and closes the communicator. The optimizer is as before."""
@@ -309,6 +369,7 @@ class BoundedHook:
         if report is None:
             return
         report.rank, report.time = self._own, time.time()
+        self._follower.step_ends()
         self.reports.append(report)
         self._watch.take(report)
         if self._log is not None:
@@ -402,7 +463,7 @@ class BoundedHook:
         self._check.resync_from_best(
             self.communicator, (self._out, step.step < newest), TAG_OF_MEETING
         )
-        self._check.plan(newest)
+        self._check.restart()
         self._next_step = newest + 1
         step.resynced = True
         step.detail = f"rejoined: {present} ranks"

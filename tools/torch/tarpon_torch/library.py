@@ -16,6 +16,7 @@ FLOAT32, FLOAT64, INT32, INT64, FLOAT16, BFLOAT16, INT8, UINT8, INT16 = range(9)
 SUM, AVG, MIN, MAX, PROD = range(5)
 BAND, BOR, BXOR = 5, 6, 7
 EXACT, BOUNDED = 0, 1
+FOLLOW = 1  # a flag
 
 FILE_NAME = "libtarpon.so.0"
 
@@ -76,7 +77,7 @@ class Arguments(ctypes.Structure):
         ("share_count", ctypes.c_uint32),
         ("late_rank", ctypes.c_uint32),
         ("learn_shares", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
+        ("flags", ctypes.c_uint32),
         ("refusal", ctypes.c_char_p),
     ]
 
@@ -107,6 +108,7 @@ class Summary(ctypes.Structure):
         ("first_missed", ctypes.c_uint32),
         ("operations_missed", ctypes.c_uint32),
         ("lost_in_network", ctypes.c_double),
+        ("held_us", ctypes.c_int64),
     ]
 
 
@@ -167,6 +169,7 @@ _PROTOTYPES = {
     "tarpon_report_summary": (_INT, [_HANDLE, _place(Summary)]),
     "tarpon_report_text": (_TEXT, [_HANDLE]),
     "tarpon_report_free": (None, [_HANDLE]),
+    "tarpon_behind": (_INT, [_HANDLE, ctypes.c_uint32, _place(ctypes.c_uint32)]),
     "tarpon_barrier": (_INT, [_HANDLE, ctypes.c_int64]),
     "tarpon_abort": (_INT, [_HANDLE, _TEXT]),
     "tarpon_agree": (

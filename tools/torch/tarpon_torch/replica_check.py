@@ -20,11 +20,12 @@ _TAG_OF_USERS = _TAG_OF_STEPS + _STEPS_OF_TAGS
 
 
 class ReplicaCheck:
-    """One rank's part. `every`: steps from one comparison to the next; 0: never.
+    """One rank's part. `every`: steps in which all parameters are compared once; 0: never.
 
-    A rank tells the digest of its model with its report of a step. In a step in which it does not
-    compare it tells NO_DIGEST. So where a rank has left out a step(), and compares at another step
-    than the others do, digests differ, and all ranks compare exactly.
+    A rank tells the digest of a part of its parameters with its report of a step, another part at each
+    step. So a comparison costs a step next to nothing, and a rank that left out a step() is found at
+    the next one. Digests that differ say nothing about how far the models are apart: measuring that
+    reads and exchanges whole models, so it is done once in `every` steps at most.
     """
 
     def __init__(
@@ -35,41 +36,33 @@ class ReplicaCheck:
         self._options = options
         self._deadline: float = options.deadline  # type: ignore[assignment]
         self._every = every
-        self._next = 0  # compares at the first step from this one on
-        self._incomplete = 0  # attempts in a row that lacked a rank
+        self._measures_from = 0  # step; alike on all ranks, since verdicts alone change it
+        self._digest = (-1, 0)  # step, and what this rank tells at it
 
-    def is_due(self, step: int) -> bool:
-        return self._every > 0 and step >= self._next
+    def prepare(self, step: int) -> None:
+        """Computes what this rank tells at `step`, while its gradients travel."""
+        if self._every > 0:
+            part = replicas.part(list(self._model.parameters()), step, self._every)
+            self._digest = (step, replicas.digest(part))
 
     def digest(self, step: int) -> int:
-        """What this rank tells at `step`."""
-        return replicas.digest(self._model.parameters()) if self.is_due(step) else replicas.NO_DIGEST
+        """What this rank tells at `step`; 0: nothing. The step is not applied yet."""
+        if self._digest[0] != step:
+            self.prepare(step)
+        return self._digest[1]
 
-    def plan(self, step: int) -> None:
-        """The models are known to be alike at `step`."""
-        if self._every > 0:
-            self._next = (step // self._every + 1) * self._every
-        self._incomplete = 0
+    def restart(self) -> None:
+        """All ranks call it when their models have become alike at the same step."""
+        self._measures_from = 0
 
     def judge(self, communicator: Communicator, step: StepReport, verdict: Verdict) -> None:
-        """Says in `step` whether the models are equal, if all ranks have told a digest for it.
-
-        An attempt that lacked a rank is made again at the next step, and ever later after that: a
-        rank may be late for long.
-        """
-        is_due = self.is_due(step.step)
-        is_complete = not step.unreported
-        if is_complete and verdict.differing:
-            is_complete = self._bring_together(communicator, step, verdict)
-        elif is_complete and is_due:
-            step.replicas_equal = True
-        elif is_complete:
+        """Says in `step` whether the parts are equal, if all ranks have told their digests of it."""
+        if self._every == 0 or step.unreported:
             return
-        if is_complete:
-            self.plan(step.step)
-        elif is_due:
-            self._next = step.step + min(1 << self._incomplete, self._every)
-            self._incomplete = min(self._incomplete + 1, _STEPS_OF_TAGS.bit_length())
+        step.replicas_equal = not verdict.differing
+        if verdict.differing and step.step >= self._measures_from:
+            self._measures_from = step.step + self._every
+            self._bring_together(communicator, step, verdict)
 
     def compare(
         self, communicator: Communicator, step: int, largest_distance: Optional[float] = None
@@ -82,10 +75,10 @@ class ReplicaCheck:
 
     def _bring_together(
         self, communicator: Communicator, step: StepReport, verdict: Verdict
-    ) -> bool:
-        """The digests differ: measures how much the models do, and resyncs where that is too much.
+    ) -> None:
+        """Measures how far the models are apart, and resyncs where that is too far.
 
-        Returns whether it could. A rank that stands still meanwhile costs the deadline.
+        A rank that stands still meanwhile costs the deadline.
         """
         differing = communicator.rank in verdict.differing
         most_differ = 2 * len(verdict.differing) > communicator.world_size
@@ -95,10 +88,9 @@ class ReplicaCheck:
             found = self._compare(communicator, tag, largest, differing != most_differ)
         except TarponError as error:
             step.detail = f"the models could not be compared: {error}"
-            return False
+            return
         step.replicas_equal = found.equal
         step.distance, step.resynced = found.distance, found.resynced
-        return True
 
     def _compare(
         self, communicator: Communicator, tag: int, largest_distance: float, in_minority: bool

@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import math
-from typing import Any, Iterable, Sequence
+from typing import Any, Iterable, List, Sequence
 
 import torch
 
@@ -17,7 +17,8 @@ from .waits import interruptible
 _COMPARED_AT_ONCE = 1 << 20
 
 
-NO_DIGEST = 1  # of a model that is not compared now
+# A comparison of less would cost about as much.
+_LEAST_PART = 1 << 16  # bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,13 +31,29 @@ class Comparison:
 
 
 def digest(tensors: Iterable[torch.Tensor]) -> int:
-    """64 bits that differ where the tensors' bytes differ. Neither 0 nor NO_DIGEST."""
+    """64 bits that differ where the tensors' bytes differ. Not 0."""
     state = hashlib.blake2b(digest_size=8)
     for tensor in tensors:
         flat = tensor.detach().cpu().contiguous().reshape(-1)
         if flat.numel() > 0:
             state.update(memoryview(flat.view(torch.uint8).numpy()))
-    return max(int.from_bytes(state.digest(), "little"), NO_DIGEST + 1)
+    return max(int.from_bytes(state.digest(), "little"), 1)
+
+
+def part(tensors: Sequence[torch.Tensor], number: int, most: int) -> List[torch.Tensor]:
+    """Part `number` of the tensors' bytes, in turns: `most` parts or less are all of them."""
+    sizes = [tensor.numel() * tensor.element_size() for tensor in tensors]
+    count = max(1, min(most, -(-sum(sizes) // _LEAST_PART)))
+    first, end = (sum(sizes) * (number % count + i) // count for i in range(2))
+    found = []
+    for tensor, size in zip(tensors, sizes):
+        width = tensor.element_size()
+        # Elements at a border belong to the earlier part.
+        begin, stop = (-(-min(max(at, 0), size) // width) for at in (first, end))
+        if begin < stop:
+            found.append(tensor.detach().reshape(-1)[begin:stop])
+        first, end = first - size, end - size
+    return found
 
 
 def agree_on_number(

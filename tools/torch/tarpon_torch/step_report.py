@@ -26,6 +26,7 @@ class StepReport:
     late_ranks: Tuple[int, ...] = ()  # their gradients are missing somewhere
     void_shards: Tuple[int, ...] = ()  # nothing came of what these ranks own of some bucket
     nonfinite: bool = False  # a rank's gradients held NaN or infinity
+    followed: bool = False  # this rank was behind, and took the others' gradients: follow()
     decision: str = "apply"  # "apply", "skip", "halt"; "apply" without an optimizer
     unreported: Tuple[int, ...] = ()  # the decision did not wait for their reports
     detail: str = ""  # why, where it was not applied; which ranks are left out
