@@ -83,7 +83,9 @@ class Engine {
   bool looks_nonfinite(const AllreduceArguments& arguments) const;
 
   /// How many of the next calls of `tag` a rank that takes part in them has ended, as far as heard.
+  /// A bounded call of such a number contributes nothing. 0 without Mechanisms::retention.
   std::uint32_t behind(std::uint32_t tag) const {
+    if (!options_.mechanisms.retention) return 0;
     return endpoint_.ended_elsewhere(tag, next_number(tag));
   }
 

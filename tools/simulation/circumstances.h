@@ -27,8 +27,8 @@ class Circumstances {
   /// Whether nothing happens to the packets of ranks other than the victim.
   bool calm_packets() const;
   /// Whether no rank can lack another's data for another reason than that it comes late: every loss
-  /// is repaired soon, and no rank is cut off, stands still, goes or asks for something else. A stranger
-  /// can make a rank answer that its part of a call is gone.
+  /// is repaired soon, and no rank is cut off, stands still, goes or asks for something else. A
+  /// stranger can make a rank answer that its part of a call is gone.
   bool only_late() const;
   /// Whether the victim was known to be gone before `rank` made the call, and all others came to it
   /// in time.

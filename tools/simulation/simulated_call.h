@@ -51,6 +51,8 @@ struct SimulatedCall {
   std::vector<Time> told_left;  // by rank: told that the victim left without this call; kNever: not
   std::vector<std::vector<std::byte>> inputs, outputs;
   std::vector<std::shared_ptr<PendingCall>> pending;  // by rank; null until submitted
+  std::uint64_t behind =
+      0;  // bit r: rank r knew when it submitted the call that another had ended it
 
   /// Whether the call runs exact only because its bound is not known yet.
   bool calibrates() const { return bound_rule == BoundRule::optireduce && !bounded; }

@@ -66,6 +66,8 @@ class SimulatedRank {
   void run(Time now);
 
   std::shared_ptr<PendingCall> submit(const AllreduceArguments& arguments, Time now);
+  /// Whether another rank has ended the next call of `tag`, as far as this one has heard.
+  bool behind(std::uint32_t tag) const { return engine_->behind(tag) > 0; }
   /// Tells the rank, as the control mesh does, that `rank` is dead.
   void peer_dead(Rank rank, Time now);
   /// Tells the rank that `rank`, which may be itself, is evicted.

@@ -11,6 +11,7 @@
 #include "tools/simulation/simulated_call.h"
 #include "tools/simulation/simulated_rank.h"
 #include "tools/simulation/traffic.h"
+#include "transport/rank_mask.h"
 
 namespace tarpon {
 namespace {
@@ -133,6 +134,7 @@ void Simulation::submit_due(Rank rank) {
     if (call.pending[rank] || due_at(call, rank) > now_) continue;
     call.submitted[rank] = now_;
     call.worked[rank] = -ranks_[rank]->worked();
+    if (ranks_[rank]->behind(call.tag)) call.behind |= bit(rank);
     call.pending[rank] = ranks_[rank]->submit(arguments_of(plan_, call, rank), now_);
   }
 }

@@ -159,8 +159,8 @@ struct SimulationPlan {
     return sum;
   }
 
-  /// Whether links lose bursts of more than 7 packets on average. A burst lasts for packets, not for
-  /// a time, so it may take all repairs and signs of life until a live rank counts as silent.
+  /// Whether links lose bursts of more than 7 packets on average. A burst lasts for packets, not
+  /// for a time, so it may take all repairs and signs of life until a live rank counts as silent.
   bool loses_long_bursts() const;
   /// Whether exact calls, and a rank that leaves, may have to wait until their deadlines.
   bool deadlines_may_pass() const;

@@ -117,8 +117,7 @@ void Granter::heard(Operation& operation, Rank peer) {
   if (message != nullptr) progressed(operation, *message);
 }
 
-void Granter::progressed(const Operation& operation, ReceiveMessage& message,
-                         std::uint32_t slots) {
+void Granter::progressed(const Operation& operation, ReceiveMessage& message, std::uint32_t slots) {
   if (message.final || message.delivered()) return;
   const std::uint32_t here = std::min(message.granted, message.presence.count());
   message.asked_for = std::min(message.asked_for, message.granted - here);

@@ -10,6 +10,15 @@ bool Endpoint::in_doubt(OperationHandle handle) const {
   return operation != nullptr && operation->inquiry.is_on();
 }
 
+/// Whether `peer`, which takes part in the operation, has ended it, and not given it up before it
+/// could begin: it has no result then.
+bool Endpoint::State::has_ended(const Channel& channel, Rank peer, std::uint32_t number) const {
+  return before(number, channel.closed_below_of[peer]) &&
+         !standings.excludes(peer, channel.tag, number) &&
+         !channel.early_aborts_of[peer].contains(number) &&
+         !early.has_expired(channel.tag, number, peer);
+}
+
 /// `peer` has closed this operation. Its CLOSED will say whether it had data of this rank by then.
 void Endpoint::State::peer_closed(Operation& operation, Rank peer, Time now) {
   const SendMessage* message = operation.last_stage().send_to(peer);

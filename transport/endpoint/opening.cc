@@ -70,12 +70,8 @@ void Endpoint::State::open(Operation& operation, Channel& channel, Time now) {
     operation.begun_late |= aborted || (passed(peer) && !standings.is_dead(peer));
   }
   // A peer that has closed the operation has none of our data, even if its packets are parked here.
-  // But a peer that never began it has no result without us; if that is possible, it is asked.
   for (Rank peer = 0; peer < options.world_size && operation.asks_if_late; ++peer) {
-    const bool aborted = channel.early_aborts_of[peer].contains(operation.number);
-    const bool takes_part = !standings.excludes(peer, operation.tag, operation.number);
-    if (passed(peer) && takes_part && !aborted &&
-        !early.has_expired(operation.tag, operation.number, peer)) {
+    if (peer != options.rank && has_ended(channel, peer, operation.number)) {
       become_late(operation, peer, now);
     }
   }

@@ -67,9 +67,8 @@ std::uint32_t Endpoint::ended_elsewhere(std::uint32_t tag, std::uint32_t number)
   const Channel* channel = state_->tags.find(tag);
   std::uint32_t most = 0;
   for (Rank peer = 0; channel != nullptr && peer < state_->options.world_size; ++peer) {
-    if (peer == state_->options.rank || state_->standings.excludes(peer, tag, number)) continue;
-    const std::uint32_t theirs = channel->closed_below_of[peer];
-    if (before(number, theirs)) most = std::max(most, theirs - number);
+    if (peer == state_->options.rank || !state_->has_ended(*channel, peer, number)) continue;
+    most = std::max(most, channel->closed_below_of[peer] - number);
   }
   return most;
 }

@@ -150,6 +150,7 @@ struct Endpoint::State {
   std::size_t emit_heartbeats(Time now, std::span<TxPacket> frames);
 
   // late.cc
+  bool has_ended(const Channel& channel, Rank peer, std::uint32_t number) const;
   void nothing_from(Operation& operation, Rank peer);
   void peer_closed(Operation& operation, Rank peer, Time now);
   void take_closed(Operation& operation, const tarpon_header& header, Time now);
