@@ -91,8 +91,7 @@ class Training:
             return contender.script(self.arguments.binaries, self.arguments.script)
         plan = self.plan
         options = ["--data", self.data, "--seed", str(place.seed), "--steps", str(plan.steps),
-                   "--every", str(plan.every), "--width", str(plan.width)]
-        options += ["--delay", place.cell.delay] if place.cell.delay else []
+                   "--every", str(plan.every), *place.cell.options(place.seed, plan.steps)]
         return contender.digits(self.arguments.binaries, options)
 
     def report(self):
@@ -127,6 +126,7 @@ def summary(run):
     text += f", in the end {100 * run.final():.1f} %, step {shown(median(run.step_s), 1e-3)} ms"
     text += f" (computes {shown(run.compute_s(), 1e-3)})" if run.compute_s() else ""
     text += f", lost {100 * run.lost():.3f} %" if run.lost() is not None else ""
+    text += f", {run.followed()} steps followed" if run.followed() else ""
     return f"{text}; {run.wall_s:.0f} s in all"
 
 
@@ -136,7 +136,7 @@ def parse():
     parser.add_argument("--build", default="build/bench",
                         help="preset 'bench' built here; reports too")
     parser.add_argument("--quick", action="store_true",
-                        help="1 seed, 2 cells, 3 contenders: under 5 minutes; else under 60")
+                        help="1 seed, 3 cells, 3 contenders: under 6 minutes; else under 60")
     parser.add_argument("--full", action="store_true",
                         help="10 seeds, 8 ranks and a Gloo ring beside too: many hours")
     parser.add_argument("--smoke", action="store_true", help="a few steps: does it run?")

@@ -44,16 +44,23 @@ class Digits:
         return self.images[chosen], self.labels[chosen]
 
 
-def build(seed, width):
+def build(seed, width, parts=1):
     """Two convolutions and one wide layer that holds nearly all parameters: 257 a unit of `width`.
-    A step computes little for what it communicates."""
+    A step computes little for what it communicates. `parts`: the wide layer is so many layers beside
+    each other, each of which may be a bucket of its own."""
     import torch
     from torch import nn
+
+    class Beside(nn.ModuleList):
+        def forward(self, values):
+            return torch.cat([layer(values) for layer in self], 1)
+
     torch.manual_seed(seed)
     return nn.Sequential(
         nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(),
         nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
-        nn.Linear(256, width), nn.ReLU(), nn.Linear(width, 10))
+        Beside(nn.Linear(256, width // parts) for _ in range(parts)), nn.ReLU(),
+        nn.Linear(width, 10))
 
 
 def optimizer_of(model, rate=1.0):

@@ -5,7 +5,7 @@ and writes a JSON object to standard output.
 The clock runs while steps run. Rank 0 keeps copies of the model, and evaluates them when the
 training is over: an evaluation costs no contender time, and no rank waits for it. All ranks copy
 the model, so that none is late for the next step."""
-import argparse, datetime, json, random, statistics, time
+import argparse, datetime, json, os, random, signal, statistics, subprocess, time
 
 import torch
 import torch.distributed as dist
@@ -32,31 +32,37 @@ class Delay:
             time.sleep(self.random.uniform(*self.range))
 
 
-class Calls:
-    """What Tarpon reports of each call of the bounded hook, and of each step."""
+class Pauses:
+    """Stops a rank's process at steps that are known beforehand, as a machine that hands it no time does."""
+
+    def __init__(self, text, rank):
+        """`text`: RANK:STEP:SECONDS, with commas between."""
+        pauses = [one.split(":") for one in text.split(",")] if text else []
+        self.of_step = {int(step): float(seconds) for victim, step, seconds in pauses
+                        if int(victim) == rank}
+
+    def take(self, number):
+        """Those up to step `number`, which a rank that has come back may have left out."""
+        for step in [each for each in self.of_step if each <= number]:
+            seconds = self.of_step.pop(step)
+            if step == number:
+                own = os.getpid()
+                subprocess.Popen(["sh", "-c", f"sleep {seconds}; kill -CONT {own}"])
+                os.kill(own, signal.SIGSTOP)
+
+
+class Steps:
+    """What Tarpon reports of each step of the bounded hook."""
 
     def __init__(self):
-        self.calls, self.steps = [], []
-
-    def watch(self, communicator):
-        """Every AllReduce of `communicator` leaves its report here."""
-        allreduce = communicator.allreduce
-
-        def watched(*arguments, ended, **options):
-            def noted(call):
-                if call.report is not None and call.report.bounded:
-                    self.calls.append((call.report.seconds, call.report.bound))
-                ended(call)
-            allreduce(*arguments, ended=noted, **options)
-
-        communicator.allreduce = watched
+        self.steps = []
 
     def summary(self):
-        return {"calls": self.calls,
-                "lost": [step.lost_fraction for step in self.steps],
+        return {"lost": [step.lost_fraction for step in self.steps],
                 "lost_in_network": [step.lost_in_network for step in self.steps],
                 "late_ranks": [list(step.late_ranks) for step in self.steps],
                 "skipped": sum(step.decision != "apply" for step in self.steps),
+                "followed": sum(step.followed for step in self.steps),
                 "resynced": sum(step.resynced for step in self.steps),
                 "distances": [step.distance for step in self.steps if step.distance > 0]}
 
@@ -68,29 +74,28 @@ class Training:
         self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
         self.digits = training_model.Digits(arguments.data, arguments.seed, self.rank, self.ranks,
                                             arguments.batch)
-        self.model = training_model.build(arguments.seed, arguments.width)
-        self.ddp = DistributedDataParallel(self.model, broadcast_buffers=False)
+        self.model = training_model.build(arguments.seed, arguments.width, arguments.parts)
+        self.ddp = DistributedDataParallel(self.model, broadcast_buffers=False,
+                                           bucket_cap_mb=arguments.bucket_mb)
         self.optimizer = training_model.optimizer_of(self.model)
-        self.reports, self.hook = Calls(), None
+        self.reports, self.hook = Steps(), None
         self.times, self.copies = [], []
         evaluations = -(-arguments.steps // arguments.every) if self.rank == 0 else 1
         # Memory that is touched in the course of the training would hold rank 0 back.
         self.room = [[torch.zeros_like(each) for each in self.model.parameters()]
                      for _ in range(evaluations)]
         self.delay = Delay(arguments.delay, arguments.seed, self.rank) if arguments.delay else None
+        self.pauses = Pauses(arguments.pauses, self.rank)
 
     def start_hook(self):
         if self.arguments.contender == "tar-tcp":
             self.hook = training_tar.register(self.ddp)
         elif self.arguments.contender == "bounded":
             import tarpon_torch
-            # With a late rank, an exact bucket would wait for it.
-            bounded_min = 0 if self.delay else None
             self.hook = tarpon_torch.bounded_hook(
                 self.ddp, self.optimizer, loss_target=self.arguments.loss_target,
-                codec=self.arguments.codec == "on", bounded_min=bounded_min,
+                codec={"on": True, "off": False, "auto": None}[self.arguments.codec],
                 on_report=self.reports.steps.append)
-            self.reports.watch(self.hook.communicator)
 
     def step(self, number, optimizer):
         images, labels = self.digits.of_step(number)
@@ -126,7 +131,11 @@ class Training:
             start = time.monotonic()
             for group, rate in zip(self.optimizer.param_groups, rates):
                 group["lr"] = rate * (1 - number / steps)
-            self.step(number, self.optimizer)
+            if getattr(self.hook, "behind", 0) > 0:
+                self.hook.follow()
+            else:
+                self.pauses.take(number)
+                self.step(number, self.optimizer)
             seconds = time.monotonic() - start
             clock += seconds
             self.times.append(seconds)
@@ -174,8 +183,12 @@ def parse():
     parser.add_argument("--every", type=int, default=5, help="steps between two evaluations")
     parser.add_argument("--batch", type=int, default=24, help="images of all ranks together")
     parser.add_argument("--width", type=int, default=12288, help="of the wide layer")
+    parser.add_argument("--parts", type=int, default=1, help="into which that layer is divided")
+    parser.add_argument("--bucket-mb", type=int, default=25, help="of DistributedDataParallel")
+    parser.add_argument("--pauses", default="", metavar="RANK:STEP:SECONDS,...",
+                        help="RANK stands still for so long at the beginning of STEP")
     parser.add_argument("--loss-target", type=float)
-    parser.add_argument("--codec", choices=("on", "off"), default="on")
+    parser.add_argument("--codec", choices=("auto", "on", "off"), default="auto")
     parser.add_argument("--delay", metavar="RANK:SHARE:LOW:HIGH",
                         help="in this share of its steps RANK is held back, for so many seconds")
     return parser.parse_args()

@@ -43,6 +43,10 @@ class Run:
         shares = [mean(report["lost"]) for report in self.reports if report.get("lost")]
         return max(shares) if shares else None
 
+    def followed(self):
+        """Steps that a rank took from the others without computing them."""
+        return sum(report.get("followed", 0) for report in self.reports)
+
     def record(self):
         """As in training.json."""
         step, seconds = self.reached()

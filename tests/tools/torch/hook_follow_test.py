@@ -17,7 +17,7 @@ import tarpon_torch
 def followed(steps, pause, clips):
     """Rank 2 stands still at step 20, until a signal from outside."""
     ddp, optimizer = ddp_and_sgd()
-    hook = tarpon_torch.bounded_hook(ddp, optimizer, bounded_min=0, compare_every=10)
+    hook = tarpon_torch.bounded_hook(ddp, optimizer, compare_every=10)
     data = batches(dist.get_rank())
 
     def step():

@@ -115,7 +115,7 @@ def returning(steps, pause, stops=2, **options):
     ddp, optimizer = ddp_and_sgd()
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 10, gamma=0.9)
     hook = tarpon_torch.bounded_hook(
-        ddp, optimizer, state=[schedule], bound=1.0, bounded_min=0, **options
+        ddp, optimizer, state=[schedule], bound=1.0, **options
     )
     data = batches(dist.get_rank())
     while hook.step < steps:
@@ -235,7 +235,7 @@ def test_stopped():
     With a bound no step takes much longer than that. Learnt bounds wait for a rank that is back until it
     has made the steps that it missed: about as long as it stood still.
     """
-    for options, most in (({"bound": 1.0, "bounded_min": 0}, 2.5), ({"deadline": 10.0}, 4.5)):
+    for options, most in (({"bound": 1.0}, 2.5), ({"deadline": 10.0}, 4.5)):
         results = ranks.run(
             "stopped", 4, {"steps": 80, "pause": 0.1, **options}, backend="gloo", signals=waking(3)
         )

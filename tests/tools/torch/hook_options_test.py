@@ -42,7 +42,6 @@ WRONG = [
     ({"loss_target": 5}, "loss_target=5: give a share"),
     ({"skip_above": 0}, "skip_above=0: give a share"),
     ({"halt_above": 2.0}, "halt_above=2.0: give a share"),
-    ({"bounded_min": -1}, "bounded_min=-1: give bytes"),
     ({"retain_bytes": -5}, "retain_bytes=-5: give bytes"),
     ({"retain_bytes": 0}, "retain_bytes=0: give bytes"),
     ({"retain_bytes": 1.5}, "retain_bytes=1.5: give bytes"),

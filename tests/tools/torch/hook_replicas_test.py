@@ -16,7 +16,7 @@ LONG = 5.0  # nothing is lost on loopback where a call has so much time
 def strayed():
     """Rank 1's model is changed behind the others' backs: found, and mended."""
     ddp, optimizer = ddp_and_sgd()
-    hook = tarpon_torch.bounded_hook(ddp, optimizer, bound=LONG, bounded_min=0, compare_every=5)
+    hook = tarpon_torch.bounded_hook(ddp, optimizer, bound=LONG, compare_every=5)
 
     def before(step):
         if step == 7 and dist.get_rank() == 1:
@@ -43,7 +43,7 @@ def test_strayed():
 def drifting():
     """Rank 1's model strays a little at each step: that is measured once in so many steps."""
     ddp, optimizer = ddp_and_sgd()
-    hook = tarpon_torch.bounded_hook(ddp, optimizer, bound=LONG, bounded_min=0, compare_every=5)
+    hook = tarpon_torch.bounded_hook(ddp, optimizer, bound=LONG, compare_every=5)
 
     def before(step):
         if dist.get_rank() == 1:
@@ -68,7 +68,7 @@ def left_out(skips):
     """Rank 1 alone calls no step() at the steps of `skips`."""
     ddp, optimizer = ddp_and_sgd()
     hook = tarpon_torch.bounded_hook(
-        ddp, optimizer, bound=2 * LONG, bounded_min=0, compare_every=4, largest_distance=0
+        ddp, optimizer, bound=2 * LONG, compare_every=4, largest_distance=0
     )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -36,7 +36,7 @@ def trained(steps, **options):
     made = []
 
     def register(ddp, optimizer):
-        made.append(tarpon_torch.bounded_hook(ddp, optimizer, bound=LONG, bounded_min=0, **options))
+        made.append(tarpon_torch.bounded_hook(ddp, optimizer, bound=LONG, **options))
 
     result = train(steps, register)
     hook = made[0]
@@ -48,7 +48,7 @@ def trained(steps, **options):
 def trained_without_optimizer(steps):
     made = []
     result = train(
-        steps, lambda ddp, optimizer: made.append(tarpon_torch.bounded_hook(ddp, bound=LONG, bounded_min=0))
+        steps, lambda ddp, optimizer: made.append(tarpon_torch.bounded_hook(ddp, bound=LONG))
     )
     made[0].finish()
     result["reports"] = reports_of(made[0])
@@ -62,7 +62,7 @@ def plain(steps):
 def skipped():
     """A step whose gradients hold NaN on one rank is applied on none."""
     ddp, optimizer = ddp_and_sgd()
-    hook = tarpon_torch.bounded_hook(ddp, optimizer, bounded_min=0)
+    hook = tarpon_torch.bounded_hook(ddp, optimizer)
     before = digest(ddp.module)
     loss = ddp(torch.randn(4, 64)).sum()
     (loss * float("nan") if dist.get_rank() == 1 else loss).backward()

@@ -32,7 +32,6 @@ def bounded_hook(
     state: Sequence[Any] = (),
     loss_target: Optional[float] = None,
     bound: Optional[float] = None,
-    bounded_min: Optional[int] = None,
     deadline: Optional[float] = None,
     rejoin_deadline: float = 60.0,
     codec: Optional[bool] = None,
@@ -62,9 +61,6 @@ def bounded_hook(
                       load_state_dict(): schedulers, a scaler. Alike on all ranks
     loss_target       mean share that calls may lose to end early (0.001, or TARPON_LOSS_TARGET)
     bound             seconds of one call (TARPON_BOUND); else learnt
-    bounded_min       without `bound`, buckets of up to so many bytes have a tenth of the deadline as
-                      their bound (1 MiB, or TARPON_BOUNDED_MIN): their usual time is so short that
-                      a moment's pause would cost most of their data
     deadline          seconds after which a call gives up (10, or TARPON_DEADLINE)
     rejoin_deadline   seconds that all ranks wait for those that come back
     codec             None: by the loss; True, False: float32 travels coded, or not
@@ -95,7 +91,6 @@ def bounded_hook(
     options = HookOptions(
         loss_target=loss_target,
         bound=bound,
-        bounded_min=bounded_min,
         deadline=deadline,
         rejoin_deadline=rejoin_deadline,
         codec=codec,

@@ -40,10 +40,6 @@ _LONG_WAIT = 0.3  # of the deadline: a report is waited for half of it, unless i
 _HALF = "without majority"  # the other half may go on, too
 _LEFT = "left the communicator"
 
-# A small bucket's time is so short that a bound learnt from it would cut off a rank that pauses for
-# a moment. It has this share of the deadline instead.
-_SMALL_BOUND = 0.1
-
 
 class BoundedHook:
     """A communication hook: averages gradients within a bound. Made by bounded_hook().
@@ -136,7 +132,7 @@ class BoundedHook:
             tag=tag,
             deadline=self._deadline,
             bounded=bounded,
-            bound=self._bound_of(tensor) if bounded else None,
+            bound=self._options.bound if bounded else None,
             ended=ended,
             **options,
         )
@@ -146,13 +142,6 @@ class BoundedHook:
         from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
         return allreduce_hook(self._group, bucket)
-
-    def _bound_of(self, tensor: torch.Tensor) -> Optional[float]:
-        """Seconds; None: learnt."""
-        size = tensor.numel() * tensor.element_size()
-        if self._options.bound is not None or size > (self._options.bounded_min or 0):
-            return self._options.bound
-        return self._deadline * _SMALL_BOUND
 
     def _begin_step(self) -> None:
         if self._finished:

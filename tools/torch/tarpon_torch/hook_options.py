@@ -32,7 +32,6 @@ class HookOptions:
 
     loss_target: Optional[float]
     bound: Optional[float]
-    bounded_min: Optional[int]
     deadline: Optional[float]
     rejoin_deadline: float
     codec: Optional[bool]
@@ -61,8 +60,6 @@ class HookOptions:
             raise _wrong(
                 "compare_every", self.compare_every, "give a whole number of steps; 0: never"
             )
-        if self.bounded_min is not None and not _is_whole(self.bounded_min, 0):
-            raise _wrong("bounded_min", self.bounded_min, "give bytes, a whole number from 0 on")
         if self.retain_bytes is not None and not _is_whole(self.retain_bytes, 1):
             raise _wrong("retain_bytes", self.retain_bytes, "give bytes, a whole number above 0")
         if self.codec not in (None, True, False):
@@ -79,7 +76,7 @@ class HookOptions:
 
     def with_defaults(self, settings: Settings) -> "HookOptions":
         """What is None here is that of the environment, if there is such a variable."""
-        known = ("loss_target", "bound", "bounded_min", "deadline")
+        known = ("loss_target", "bound", "deadline")
         names = [name for name in known if getattr(self, name) is None]
         return dataclasses.replace(self, **{name: getattr(settings, name) for name in names})
 
