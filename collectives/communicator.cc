@@ -153,6 +153,16 @@ std::shared_ptr<PendingCall> Communicator::submit(const AllreduceArguments& argu
   }
 }
 
+Result<void> Communicator::set_loss_target(double share) {
+  if (auto here = check_process(); !here) return here;
+  if (!(share > 0 && share < 1)) {
+    return fail(Error::Code::invalid_argument,
+                fmt::format("loss target {}: give a share above 0 and below 1", share));
+  }
+  state_->driven().tell([&](Engine& engine) { engine.set_loss_target(share); });
+  return {};
+}
+
 std::uint32_t Communicator::behind(std::uint32_t tag) const {
   if (!check_process()) return 0;
   return state_->driven().behind(tag);

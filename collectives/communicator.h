@@ -108,6 +108,11 @@ class Communicator {
   /// call. 0 in a forked child.
   std::uint32_t behind(std::uint32_t tag) const;
 
+  /// The loss target (Mechanisms::loss_target) of calls that begin from now on. All ranks set it
+  /// between the same calls: what they expect of a call is compared, so a rank that is a call
+  /// behind changes little. Budgets of steps stay as they are. Errors: invalid_argument.
+  Result<void> set_loss_target(double share);
+
   /// Returns when every rank has entered it.
   Result<void> barrier(Duration deadline);
 

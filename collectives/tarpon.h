@@ -540,6 +540,14 @@ TARPON_API void tarpon_report_free(tarpon_report* report);
  * thread. */
 TARPON_API int tarpon_behind(tarpon_communicator* communicator, uint32_t tag, uint32_t* calls);
 
+/* Sets the loss target of calls that begin from now on (tarpon_options.loss_target). All ranks set
+ * it between the same calls; a rank that is a call behind changes little. skip_above and halt_above
+ * stay as they are.
+ *
+ * Errors: INVALID_ARGUMENT (communicator is NULL; not above 0 and below 1), UNAVAILABLE (a forked
+ * child). Does not wait for other ranks. Any thread. */
+TARPON_API int tarpon_set_loss_target(tarpon_communicator* communicator, double share);
+
 /* Returns when every rank has entered it, at most `deadline_us` later.
  *
  * Errors: INVALID_ARGUMENT (communicator is NULL), TIMEOUT, MISMATCH, UNAVAILABLE (a rank is dead,

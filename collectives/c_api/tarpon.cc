@@ -334,6 +334,11 @@ int tarpon_behind(tarpon_communicator* communicator, uint32_t tag, uint32_t* cal
   });
 }
 
+int tarpon_set_loss_target(tarpon_communicator* communicator, double share) {
+  return with_job(communicator, __func__,
+                  [&](Communicator& job) { return outcome(job.set_loss_target(share)); });
+}
+
 int tarpon_barrier(tarpon_communicator* communicator, int64_t deadline_us) {
   return with_job(communicator, __func__,
                   [&](Communicator& job) { return outcome(job.barrier(from_us(deadline_us))); });

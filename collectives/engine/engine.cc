@@ -57,6 +57,10 @@ bool Engine::looks_nonfinite(const AllreduceArguments& arguments) const {
               .finite(arguments.input, arguments.count);
 }
 
+void Engine::set_loss_target(double share) {
+  bounds_->set_loss_target(share);
+}
+
 std::shared_ptr<PendingCall> Engine::submit(const AllreduceArguments& arguments, Time now) {
   return submit(arguments, looks_nonfinite(arguments), now, now);
 }

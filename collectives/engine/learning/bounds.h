@@ -101,6 +101,10 @@ class Bounds {
   /// Forgets the held calls that lack `rank`, which is dead or suspect: they teach nothing.
   void absent(Rank rank);
 
+  /// The target of learnt bounds from now on. REQUIRES: 0 < share < 1.
+  void set_loss_target(double share) { learnt_.set_loss_target(share); }
+  double loss_target() const { return learnt_.loss_target(); }
+
   /// Share of t_C that an early close waits: 0.01 to 0.5.
   double patience() const { return patience_; }
 

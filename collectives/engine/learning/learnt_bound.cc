@@ -82,6 +82,12 @@ LearntBound::Series& LearntBound::series_of(const CallKind& kind) {
   return series_.try_emplace(key_of(kind), world_size_, loss_target_).first->second;
 }
 
+void LearntBound::set_loss_target(double share) {
+  if (share == loss_target_) return;
+  loss_target_ = share;
+  for (auto& [kind, series] : series_) series.bound.set_target(share);
+}
+
 void LearntBound::learn_gather(const BoundSample& sample) {
   const double size = scaled(sample.kind.bytes);
   series_of(sample.kind)

@@ -35,6 +35,9 @@ class LearntBound final : public BoundEstimate {
     return {sample.early_lost, loss_target_ / 10, loss_target_ / 100};
   }
 
+  void set_loss_target(double share);
+  double loss_target() const { return loss_target_; }
+
   /// Learns g from a bounded call, whatever ranks it lacks.
   void learn_gather(const BoundSample& sample);
   /// Learns D from a bounded call. `lost`: the share that counts against the target. `limit`: the
@@ -66,7 +69,7 @@ class LearntBound final : public BoundEstimate {
   std::optional<Known> nearest(const BoundedCall& call, std::size_t farthest, Fits fits) const;
 
   const std::uint16_t world_size_;
-  const double loss_target_;
+  double loss_target_;
   std::map<CallKindKey, Series> series_;
 };
 

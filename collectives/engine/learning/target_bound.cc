@@ -66,6 +66,13 @@ void TargetBound::start_anew() {
   alarm_ = 1;
 }
 
+void TargetBound::set_target(double target) {
+  target_ = target;
+  debt_ = 0;
+  correction_ = 1;
+  if (bound_) solve();
+}
+
 void TargetBound::account(double lost) {
   if (bound_) alarm_ = lost > kAlarming * target_ ? kAlarm : std::max(1.0, alarm_ * kCalming);
   if (!bound_ || (at_floor_ && lost == 0)) return;

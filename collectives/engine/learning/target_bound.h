@@ -39,6 +39,10 @@ class TargetBound {
   /// REQUIRES: 0 < target < 1.
   explicit TargetBound(double target) : target_(target) {}
 
+  /// From now on. What was lost against the target before does not count against the new one.
+  /// REQUIRES: 0 < target < 1.
+  void set_target(double target);
+
   /// Learns from a call that took `time`, in a unit of the caller's choice, and lacks `lost`.
   /// REQUIRES: time > 0; 0 <= lost <= 1.
   void learn(double time, double lost);
@@ -66,7 +70,7 @@ class TargetBound {
   double shortest(double share) const;
   double least_loss(double ratio) const;
 
-  const double target_;
+  double target_;
   RecentValues latest_{100};    // logarithms of X
   RecentValues ratios_{1000};   // X / g: 0.1 % of loss is one tenfold call in a thousand
   std::vector<double> sorted_;  // the same, the smallest first

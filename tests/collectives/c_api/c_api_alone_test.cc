@@ -52,6 +52,7 @@ TEST(CApiAlone, null_pointers__are_named) {
   refused(tarpon_report_loss(nullptr, &loss), "tarpon_report_loss: report is NULL");
   std::uint32_t calls = 0;
   refused(tarpon_behind(nullptr, 0, &calls), "tarpon_behind: communicator is NULL");
+  refused(tarpon_set_loss_target(nullptr, 0.1), "tarpon_set_loss_target: communicator is NULL");
   refused(tarpon_barrier(nullptr, 1), "tarpon_barrier: communicator is NULL");
   refused(tarpon_abort(nullptr, "x"), "tarpon_abort: communicator is NULL");
   tarpon_step_verdict verdict{};

@@ -67,6 +67,8 @@ static void check_calls(tarpon_communicator* job, uint32_t rank, float expected)
   tarpon_call_free(call);
 
   REQUIRE(tarpon_behind(job, 0, &behind) == TARPON_OK && behind == 0);
+  REQUIRE(tarpon_set_loss_target(job, 0.01) == TARPON_OK);
+  REQUIRE(tarpon_set_loss_target(job, 1) == TARPON_ERROR_INVALID_ARGUMENT);
   REQUIRE(tarpon_barrier(job, SECONDS(20)) == TARPON_OK);
   REQUIRE(tarpon_agree(job, 0, &loss, SECONDS(20), &verdict) == TARPON_OK);
   REQUIRE(verdict.verdict == TARPON_STEP_APPLY);

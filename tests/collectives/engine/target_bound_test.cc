@@ -278,6 +278,22 @@ TEST(TargetBoundTest, few_calls__no_bound) {
   EXPECT_TRUE(one.at_floor());
 }
 
+TEST(TargetBoundTest, set_target__the_tail_is_cut_by_the_new_one) {
+  TargetBound one(0.001);
+  TargetBound other(0.05);
+  for (int call = 0; call < 400; ++call) {
+    const double time = call % 10 == 0 ? 3 : 1;
+    one.learn(time, 0);
+    other.learn(time, 0);
+  }
+  const double cautious = *one.bound();
+  one.set_target(0.05);
+  EXPECT_LT(*one.bound(), cautious);
+  EXPECT_DOUBLE_EQ(*one.bound(), *other.bound());
+  one.set_target(0.001);
+  EXPECT_DOUBLE_EQ(*one.bound(), cautious);
+}
+
 TEST(TargetBoundTest, five_longer_calls__start_anew) {
   TargetBound one(0.02);
   for (int call = 0; call < 50; ++call) one.learn(1, 0);

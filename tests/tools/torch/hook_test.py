@@ -346,6 +346,26 @@ def test_log():
     assert all(abs(time.time() - line["time"]) < 1000 for line in lines), lines
 
 
+def targets_in_turn():
+    """The loss target is a function of the step."""
+    ddp, optimizer = ddp_and_sgd()
+    wanted = {0: 0.02, 1: 0.02, 2: 0.01, 3: 2}
+    hook = tarpon_torch.bounded_hook(ddp, optimizer, loss_target=wanted.get)
+    given = []
+    hook.communicator.set_loss_target = given.append
+    try:
+        train_on(ddp, optimizer, 4)
+    except RuntimeError as error:  # of DDP, which ran the hook
+        given.append(str(error))
+    hook.finish()
+    return given
+
+
+def test_targets_in_turn():
+    for given in ranks.run("targets_in_turn", 2, backend="gloo"):
+        assert given[0] == 0.01 and "loss_target(3)=2: give a share above 0" in given[1], given
+
+
 def test_skipped():
     for function in ("skipped", "without_a_number"):
         for one in ranks.run(function, 2, backend="gloo"):
@@ -380,10 +400,10 @@ def test_watch():
     def warnings_of(steps, target=0.001, **fields):
         records.clear()
         for _ in range(steps):
-            watch.take(StepReport(step=7, rank=3, **fields))
+            watch.take(StepReport(step=7, rank=3, **fields), target)
         return [one.getMessage() for one in records if one.levelno == logging.WARNING]
 
-    watch = LossWatch(0.001, lambda: now[0])
+    watch = LossWatch(lambda: now[0])
     assert warnings_of(200, lost_in_network=0.0019) == []
     assert len([one for one in records if one.levelno == logging.DEBUG]) == 200
     (said,) = warnings_of(200, lost_in_network=0.004)
@@ -393,9 +413,9 @@ def test_watch():
     assert warnings_of(50, lost_in_network=0.004) == []
     now[0] = 61.0
     assert len(warnings_of(1)) == 1
-    watch = LossWatch(None, lambda: now[0])
-    assert warnings_of(100, lost_in_network=0.5) == [], "a given bound has no target"
-    (said,) = warnings_of(2, decision="skip", detail="lost 7 %")
+    watch = LossWatch(lambda: now[0])
+    assert warnings_of(100, None, lost_in_network=0.5) == [], "a given bound has no target"
+    (said,) = warnings_of(2, None, decision="skip", detail="lost 7 %")
     assert "2 of the latest 102 steps were skipped" in said, said
     assert [one.getMessage() for one in records if one.levelno == logging.INFO] == [
         "step 7: skip: lost 7 %"
@@ -449,6 +469,7 @@ FUNCTIONS = {
     function.__name__: function
     for function in (
         trained,
+        targets_in_turn,
         trained_without_optimizer,
         plain,
         skipped,
@@ -468,6 +489,7 @@ FUNCTIONS = {
 TESTS = {
     "like_gloo": test_like_gloo,
     "log": test_log,
+    "targets_in_turn": test_targets_in_turn,
     "skipped": test_skipped,
     "accumulated": test_accumulated,
     "model_group": test_model_group,

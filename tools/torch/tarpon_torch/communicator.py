@@ -216,6 +216,10 @@ class Communicator:
         self._handle.call("tarpon_behind", tag, ctypes.byref(calls))
         return calls.value
 
+    def set_loss_target(self, share: float) -> None:
+        """Of calls that begin from now on. All ranks set it between the same calls."""
+        self._handle.call("tarpon_set_loss_target", share)
+
     # -- the job
 
     def barrier(self, deadline: float) -> None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import warnings
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence, Union
 
 import torch
 import torch.distributed as dist
@@ -30,7 +30,7 @@ def bounded_hook(
     optimizer: Optional[torch.optim.Optimizer] = None,
     *,
     state: Sequence[Any] = (),
-    loss_target: Optional[float] = None,
+    loss_target: Union[None, float, Callable[[int], float]] = None,
     bound: Optional[float] = None,
     deadline: Optional[float] = None,
     rejoin_deadline: float = 60.0,
@@ -59,7 +59,9 @@ def bounded_hook(
                       closure (LBFGS), and ZeroRedundancyOptimizer, are refused, and so are several
     state             further objects whose state such a rank takes, by state_dict() and
                       load_state_dict(): schedulers, a scaler. Alike on all ranks
-    loss_target       mean share that calls may lose to end early (0.001, or TARPON_LOSS_TARGET)
+    loss_target       mean share that calls may lose to end early (0.001, or TARPON_LOSS_TARGET); or a
+                      function of the step (hook.step) that gives it, the same on all ranks: training
+                      may bear more at first than at its end
     bound             seconds of one call (TARPON_BOUND); else learnt
     deadline          seconds after which a call gives up (10, or TARPON_DEADLINE)
     rejoin_deadline   seconds that all ranks wait for those that come back

@@ -76,7 +76,8 @@ class BoundedHook:
             options,
             options.compare_every if optimizer is not None else 0,
         )
-        self._watch = LossWatch(None if options.bound is not None else options.loss_target)
+        self._watch = LossWatch()
+        self._loss_target = options.target_of(0)  # as the communicator has it
         self._on_report = on_report
         self._log = log
         self._lock = threading.Lock()  # of the open report, which the communicator's thread fills
@@ -156,8 +157,16 @@ class BoundedHook:
         else:
             step.step = self._next_step
             step.nonfinite = False  # what remains of it is in the gradients to come
+        self._set_loss_target()
         self._next_step += 1
         self._follower.pass_begins()
+
+    def _set_loss_target(self) -> None:
+        target = self._options.target_of(self._next_step)
+        if target is None or target == self._loss_target or self._out:
+            return
+        self.communicator.set_loss_target(target)
+        self._loss_target = target
 
     def _take(self, step: StepReport, call: Call) -> Optional[Exception]:
         report = call.report
@@ -360,7 +369,7 @@ class BoundedHook:
         report.rank, report.time = self._own, time.time()
         self._follower.step_ends()
         self.reports.append(report)
-        self._watch.take(report)
+        self._watch.take(report, None if self._options.bound is not None else self._loss_target)
         if self._log is not None:
             self._log.write(report.line())
             self._log.flush()
@@ -446,6 +455,7 @@ class BoundedHook:
             numbers, lib.MAX, tag=TAG_OF_MEETING, deadline=self._deadline
         )
         self._ranks = numbers.tolist()
+        self._loss_target = self._options.target_of(0)  # of the new communicator
         newest = replicas.agree_on_number(
             self.communicator, step.step, lib.MAX, TAG_OF_MEETING, self._deadline
         )

@@ -4,7 +4,7 @@ import dataclasses
 import math
 import numbers
 import os
-from typing import Any, Dict, Optional
+from typing import Any, Callable, Dict, Optional, Union
 
 import torch
 
@@ -30,7 +30,7 @@ _LEAST_SECONDS = 1e-6  # the library counts microseconds
 class HookOptions:
     """bounded_hook() explains them."""
 
-    loss_target: Optional[float]
+    loss_target: Union[None, float, Callable[[int], float]]
     bound: Optional[float]
     deadline: Optional[float]
     rejoin_deadline: float
@@ -52,8 +52,9 @@ class HookOptions:
                 raise _wrong(name, seconds, "give seconds above 0, as a number: 0.5 for example")
         for name in ("loss_target", "skip_above", "halt_above"):
             share = getattr(self, name)
-            if share is not None and not (_is_number(share, 0, 1) and share > 0):
-                raise _wrong(name, share, "give a share above 0, at most 1: 0.01 for 1 %")
+            if share is not None and not (name == "loss_target" and callable(share)):
+                _check_share(name, share)
+        self.target_of(0)
         if not _is_number(self.largest_distance, 0):
             raise _wrong("largest_distance", self.largest_distance, "give a number from 0 on")
         if not _is_whole(self.compare_every, 0):
@@ -72,7 +73,15 @@ class HookOptions:
     def of_connect(self) -> Dict[str, Any]:
         """What Communicator.connect() gets."""
         names = ("loss_target", "interface", "codec", "retain_bytes", "skip_above", "halt_above")
-        return {name: getattr(self, name) for name in names}
+        return {**{name: getattr(self, name) for name in names}, "loss_target": self.target_of(0)}
+
+    def target_of(self, step: int) -> Optional[float]:
+        """The loss target of a step. Errors: TarponError, where a function gives something else."""
+        if not callable(self.loss_target):
+            return self.loss_target
+        share = self.loss_target(step)
+        _check_share(f"loss_target({step})", share)
+        return share
 
     def with_defaults(self, settings: Settings) -> "HookOptions":
         """What is None here is that of the environment, if there is such a variable."""
@@ -123,6 +132,11 @@ def open_log(log: Any, rank: int) -> Any:
 def check_function(name: str, function: Any) -> None:
     if function is not None and not callable(function):
         raise _wrong(name, function, "give a function, or None")
+
+
+def _check_share(name: str, share: Any) -> None:
+    if not (_is_number(share, 0, 1) and 0 < share):
+        raise _wrong(name, share, "give a share above 0, at most 1: 0.01 for 1 %")
 
 
 def _is_number(value: Any, least: float, most: float = math.inf) -> bool:

@@ -170,6 +170,7 @@ _PROTOTYPES = {
     "tarpon_report_text": (_TEXT, [_HANDLE]),
     "tarpon_report_free": (None, [_HANDLE]),
     "tarpon_behind": (_INT, [_HANDLE, ctypes.c_uint32, _place(ctypes.c_uint32)]),
+    "tarpon_set_loss_target": (_INT, [_HANDLE, ctypes.c_double]),
     "tarpon_barrier": (_INT, [_HANDLE, ctypes.c_int64]),
     "tarpon_abort": (_INT, [_HANDLE, _TEXT]),
     "tarpon_agree": (

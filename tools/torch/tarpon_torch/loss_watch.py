@@ -2,6 +2,7 @@
 
 import collections
 import logging
+import math
 import time
 from typing import Callable, Deque, List, Optional, Tuple
 
@@ -20,23 +21,22 @@ _PAUSE = 60.0  # seconds between two warnings
 class LossWatch:
     """Counts the latest steps of one rank. Not thread-safe."""
 
-    def __init__(
-        self, loss_target: Optional[float], clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """`loss_target`: None where the bound is given, which no target limits."""
-        self._target = loss_target
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._steps: Deque[Tuple[bool, float]] = collections.deque(maxlen=_LATEST)
+        # Of each step whether it was skipped, what it lost, and its target.
+        self._steps: Deque[Tuple[bool, float, float]] = collections.deque(maxlen=_LATEST)
         self._quiet_until = -float("inf")
 
-    def take(self, report: StepReport) -> None:
-        """Logs the report of a step, and warns where that is due."""
+    def take(self, report: StepReport, loss_target: Optional[float]) -> None:
+        """Logs the report of a step, and warns where that is due. `loss_target`: None where the bound is
+        given, which no target limits."""
         LOGGER.debug("step %d: %s", report.step, report.line().rstrip())
         if report.decision != "apply" or report.resynced:
             LOGGER.info("step %d: %s: %s", report.step, report.decision, report.detail)
         skipped = report.decision == "skip" and not report.resynced  # it did not just come back
         # What late ranks owe is in the reports; a rank that is gone is no loss that a target limits.
-        self._steps.append((skipped, report.lost_in_network))
+        target = math.inf if loss_target is None else loss_target
+        self._steps.append((skipped, report.lost_in_network, target))
         if len(self._steps) < _LEAST or self._clock() < self._quiet_until:
             return
         found = self._skipped() + self._lost()
@@ -47,7 +47,7 @@ class LossWatch:
 
     def _skipped(self) -> List[str]:
         steps = len(self._steps)
-        skipped = sum(skip for skip, _ in self._steps)
+        skipped = sum(skip for skip, _, _ in self._steps)
         if skipped < _LEAST_SKIPPED or skipped <= _MOST_SKIPPED * steps:
             return []
         return [
@@ -57,11 +57,12 @@ class LossWatch:
         ]
 
     def _lost(self) -> List[str]:
-        lost = sum(share for _, share in self._steps) / len(self._steps)
-        if self._target is None or lost <= _MOST_LOST * self._target:
+        lost = sum(share for _, share, _ in self._steps) / len(self._steps)
+        target = sum(target for _, _, target in self._steps) / len(self._steps)
+        if lost <= _MOST_LOST * target:
             return []
         return [
             f"the latest {len(self._steps)} steps lost {100 * lost:.3g} % of the gradients on average, and "
-            f"the target is {100 * self._target:g} %: `tarpon check` finds lossy paths, and hook.reports has "
+            f"the target is {100 * target:g} %: `tarpon check` finds lossy paths, and hook.reports has "
             "the steps"
         ]
