@@ -70,6 +70,9 @@ struct CommunicatorOptions {
   double max_bytes_per_second = 0;
   /// Memory of retained results, bookkeeping included; one result is always retained.
   std::uint64_t retain_bytes = 64ull << 20;
+  /// Silence after which a rank is left out of bounded calls until it is heard again. Exact calls
+  /// wait for it. Below 50 ms a busy machine looks silent. Alike on all ranks.
+  Duration silent_after = 300ms;
   /// Silence after which a rank is dead. Only silence counts during which exact calls (in all) or
   /// one shrink() need the rank, not time between calls. More than half of the live ranks must not
   /// hear it, or exactly half for a second more. Death is final, like an eviction. Alike on all

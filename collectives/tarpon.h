@@ -252,6 +252,9 @@ typedef struct tarpon_options {
    * TARPON_ORDER says where the environment is read. Alike on all ranks. */
   uint32_t fixed_order;
   uint32_t reserved; /* 0 */
+  /* Silence after which a rank is left out of bounded calls until it is heard again (300 ms); 10 ms
+   * or more; alike on all. Below 50 ms a busy machine looks silent. */
+  int64_t silent_after_us;
 } tarpon_options;
 
 /* A reduction of the caller's own: out[i] = a[i] op b[i] for all elements. It has to be associative

@@ -33,6 +33,8 @@ struct EndpointOptions {
   /// Whether peers that operations lack are asked for a sign of life, and count as silent without
   /// one. Off where no thread drives the endpoint between calls: then peers would not answer.
   bool detects_silence = true;
+  /// A peer that an operation lacks is silent after so long without a packet.
+  Duration silent_after = 300ms;
   /// Number of the port's flows that a message goes over, a power of two; 0: by trial, and only for
   /// messages of 1 MiB and more.
   std::uint32_t flows = 0;

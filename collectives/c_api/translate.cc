@@ -125,6 +125,9 @@ std::optional<std::string> nonsense(const tarpon_options& options) {
   if (options.rendezvous_timeout_us < 0) {
     return text("rendezvous_timeout_us", options.rendezvous_timeout_us, "give a positive time");
   }
+  if (options.silent_after_us < 0) {
+    return text("silent_after_us", options.silent_after_us, "give a positive time");
+  }
   if (options.dead_after_us < 0) {
     return text("dead_after_us", options.dead_after_us, "give a positive time");
   }
@@ -196,6 +199,7 @@ void set_rest(const tarpon_options& from, CommunicatorOptions& to) {
   to.loss_budgets = budgets_of(from, to.mechanisms.loss_target);
   if (given(from.flight_directory)) to.flight.directory = from.flight_directory;
   if (from.rendezvous_timeout_us != 0) to.rendezvous.timeout = from_us(from.rendezvous_timeout_us);
+  if (from.silent_after_us != 0) to.silent_after = from_us(from.silent_after_us);
   if (from.dead_after_us != 0) to.dead_after = from_us(from.dead_after_us);
   if (from.retain_bytes != 0) to.retain_bytes = from.retain_bytes;
   if (from.max_bytes_per_second != 0) to.max_bytes_per_second = from.max_bytes_per_second;

@@ -26,6 +26,9 @@
 namespace tarpon {
 namespace {
 
+// A rank that gets no core for less time is no exception.
+constexpr Duration kLeastSilence = 10ms;
+
 std::vector<LossBudget> budgets_of(const CommunicatorOptions& options) {
   if (!options.loss_budgets.empty()) return options.loss_budgets;
   return {LossBudget::usual(options.mechanisms.loss_target)};
@@ -85,6 +88,7 @@ EngineOptions agree(const CommunicatorOptions& options, const ControlChannel& co
   agreed.endpoint.job = control.job();
   agreed.endpoint.integrity = options.integrity;
   agreed.endpoint.retain_bytes = options.retain_bytes;
+  agreed.endpoint.silent_after = options.silent_after;
   agreed.endpoint.detects_silence = options.progress_thread;
   agreed.endpoint.inflow = options.mechanisms.inflow;
   agreed.endpoint.flows = options.flows;
@@ -237,6 +241,12 @@ Result<void> check(const CommunicatorOptions& options) {
                             options.rendezvous.rank, options.rendezvous.world_size,
                             options.rendezvous.world_size - 1));
   }
+  if (options.silent_after < kLeastSilence) {
+    return fail(Error::Code::invalid_argument,
+                fmt::format("silent_after (--silent-after) is {}: give {} or more",
+                            rendezvous::duration_text(options.silent_after),
+                            rendezvous::duration_text(kLeastSilence)));
+  }
   if (options.dead_after <= Duration::zero()) {
     return fail(Error::Code::invalid_argument, "dead_after: give a positive duration");
   }
@@ -254,6 +264,8 @@ Result<std::unique_ptr<ControlChannel>> join(CommunicatorOptions& options) {
   rendezvous.agreed += fmt::format("\nloss_budgets={}", text(options.loss_budgets));
   rendezvous.agreed +=
       fmt::format("\ndead_after={}", rendezvous::duration_text(options.dead_after));
+  rendezvous.agreed +=
+      fmt::format("\nsilent_after={}", rendezvous::duration_text(options.silent_after));
   rendezvous.agreed += fmt::format("\norder={}", order_name(options.mechanisms));
   rendezvous.agreed += fmt::format("\nmechanisms={}", describe(options.mechanisms));
   rendezvous.agreed += fmt::format("\nmulticast={}", options.multicast ? "on" : "off");

@@ -120,6 +120,8 @@ void add_data_path_options(cli::OptionTable& table, JobOptions& options) {
         "what protects payloads; udp: the kernel's checksum; none: for benchmarks", Scope::job},
        {"--max-rate", cli::rate(options.max_rate), "cap of what each rank sends, as 1gbit"},
        {"--retain", cli::size(options.retain_bytes), "memory of results kept for late ranks"},
+       {"--silent-after", cli::duration(options.silent_after),
+        "bounded calls go on without a rank after so long without a packet of it", Scope::job},
        {"--dead-after", cli::duration(options.dead_after),
         "a rank is dead when exact calls have needed it for so long, without a packet of it",
         Scope::job}});

@@ -37,6 +37,7 @@ struct JobOptions {
   PortRange ports;
   bool deadline_given = false;
   std::uint64_t retain_bytes = CommunicatorOptions().retain_bytes;
+  Duration silent_after = CommunicatorOptions().silent_after;
   Duration dead_after = CommunicatorOptions().dead_after;
   Mechanisms mechanisms;
   std::vector<LossBudget> loss_budgets;  // ascending by step; empty: no verdicts are asked for

@@ -300,6 +300,7 @@ Result<CommunicatorOptions> session_options(const JobOptions& options, const Lau
   if (!options.loss_budgets.empty()) result.loss_budgets = options.loss_budgets;
   result.max_bytes_per_second = static_cast<double>(options.max_rate) / 8;
   result.retain_bytes = options.retain_bytes;
+  result.silent_after = options.silent_after;
   result.dead_after = options.dead_after;
   result.faults = options.faults;
   if (!options.flight.empty()) result.flight.directory = options.flight;

@@ -29,7 +29,7 @@ Endpoint::State::State(const EndpointOptions& given, const PortCapabilities& por
       clocks(given.world_size),
       advertised_by(given.world_size, 0),
       standings(given.world_size),
-      liveness(given.world_size),
+      liveness(given.world_size, given.silent_after),
       lateness(standings),
       tags({.world_size = given.world_size,
             .retain_bytes = given.retain_bytes,

@@ -1,8 +1,9 @@
 // Which peers are silent on the data path: they were asked for a sign of life, and nothing came.
 //
-// Only peers that open operations lack are watched. A peer that was heard less than kAskAfter ago
-// is not asked. From then on it is asked every kAskEvery, and after kSilentAfter it counts as
-// silent until it is heard again. Time in which this rank did not run says nothing about its peers.
+// Only peers that open operations lack are watched. A peer that was heard less than a third of
+// `silent_after` ago is not asked. From then on it is asked every sixth of it (two of three
+// questions or answers may be lost), and after `silent_after` it counts as silent until it is heard
+// again. Time in which this rank did not run says nothing about its peers.
 //
 // Not thread-safe. No clock inside.
 #pragma once
@@ -17,16 +18,13 @@ namespace tarpon {
 
 class Liveness {
  public:
-  static constexpr Duration kAskAfter = 100ms;
-  static constexpr Duration kAskEvery = 50ms;  // two of three questions or answers may be lost
-  static constexpr Duration kSilentAfter = 300ms;
-
   struct Findings {
     std::uint64_t ask = 0;     // peers to ask for a sign of life: bit r: rank r
     std::uint64_t silent = 0;  // peers that did not answer
   };
 
-  explicit Liveness(std::uint32_t world_size) : peers_(world_size) {}
+  Liveness(std::uint32_t world_size, Duration silent_after)
+      : silent_after_(silent_after), peers_(world_size) {}
 
   /// `lacked` (bit r: rank r): peers that open operations lack. `heard`: by rank, when the latest
   /// packet came. Call it when next() has passed.
@@ -38,7 +36,7 @@ class Liveness {
   void watch(Time now) {
     if (next_ != kNever) return;
     last_check_ = now;
-    next_ = now + kAskEvery;
+    next_ = now + ask_every();
   }
 
  private:
@@ -46,6 +44,9 @@ class Liveness {
     Time lacked_since = kNever;
     std::uint32_t asked = 0;  // since it was heard
   };
+  Duration ask_every() const { return silent_after_ / 6; }
+
+  const Duration silent_after_;
   std::vector<Peer> peers_;
   Time last_check_{};
   Time next_ = kNever;

@@ -110,6 +110,7 @@ TEST(CApiAlone, connect__members_that_make_no_sense) {
   EXPECT_THAT(with([](auto& o) { o.halt_above = 1.5; }), HasSubstr("halt_above is 1.5"));
   EXPECT_THAT(with([](auto& o) { o.halt_above = 0.1, o.skip_above = 0.2; }),
               HasSubstr("skip_above is 0.2: give at most halt_above"));
+  EXPECT_THAT(with([](auto& o) { o.silent_after_us = -1; }), HasSubstr("silent_after_us is -1"));
   EXPECT_THAT(with([](auto& o) { o.dead_after_us = -1; }), HasSubstr("dead_after_us is -1"));
   EXPECT_THAT(with([](auto& o) { o.rendezvous_timeout_us = -1; }),
               HasSubstr("rendezvous_timeout_us is -1"));

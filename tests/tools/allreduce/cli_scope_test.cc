@@ -20,6 +20,7 @@ const Samples& compared() {
   static const Samples samples{{"--deadline", {"19s"}},
                                {"--timeout", {"19"}},
                                {"--integrity", {"crc32c"}},
+                               {"--silent-after", {"200ms"}},
                                {"--dead-after", {"6s"}},
                                {"--op", {"avg"}},
                                {"--mode", {"exact"}},

@@ -95,6 +95,7 @@ TEST(CliErrors, values__named_with_an_example) {
       {{"--flows", "3"}, {"--flows", "\"3\" is not one of 1, 2, 4, 8, auto"}},
       {{"--retain", "x"}, {"--retain", "25M"}},
       {{"--dead-after", "5"}, {"--dead-after", "\"5\" has no unit"}},
+      {{"--silent-after", "9ms"}, {"(--silent-after) is 0.009 s: give 0.01 s or more"}},
       {{"--dead-after", "0s"}, {"--dead-after", "\"0s\" leaves no time"}},
       {{"--max-rate", "5"}, {"--max-rate", "5gbit"}},
       {{"--profile", "best"}, {"--profile", "\"best\" is not one of optireduce, tarpon"}},

@@ -37,6 +37,7 @@ def bounded_hook(
     codec: Optional[bool] = None,
     interface: Optional[str] = None,
     retain_bytes: Optional[int] = None,
+    silent_after: Optional[float] = None,
     skip_above: Optional[float] = None,
     halt_above: Optional[float] = None,
     compare_every: int = 100,
@@ -68,6 +69,8 @@ def bounded_hook(
     codec             None: by the loss; True, False: float32 travels coded, or not
     retain_bytes      memory of results kept for late ranks (this rank's part of four steps, at least
                       64 MiB); a rank that is so late that more would be needed is evicted
+    silent_after      seconds without a packet of a rank after which the others go on without it, until
+                      it is heard again (0.3)
     skip_above        all ranks skip a step of which the network lost more than this share at one of
                       them (0.05, or 20 loss targets if that is more); above 0. Late ranks do not
                       count
@@ -98,6 +101,7 @@ def bounded_hook(
         codec=codec,
         interface=interface,
         retain_bytes=retain_bytes,
+        silent_after=silent_after,
         skip_above=skip_above,
         halt_above=halt_above,
         compare_every=compare_every,

@@ -19,6 +19,7 @@ _NOT_COMPARED = (
     "codec",
     "interface",
     "retain_bytes",
+    "silent_after",
     "skip_above",
     "halt_above",
 )
@@ -37,6 +38,7 @@ class HookOptions:
     codec: Optional[bool]
     interface: Optional[str]
     retain_bytes: Optional[int]
+    silent_after: Optional[float]
     skip_above: Optional[float]
     halt_above: Optional[float]
     compare_every: int
@@ -45,7 +47,7 @@ class HookOptions:
 
     def check(self) -> None:
         """Errors: TarponError names an option, its value and the remedy."""
-        for name in ("bound", "deadline", "rejoin_deadline"):
+        for name in ("bound", "deadline", "rejoin_deadline", "silent_after"):
             seconds = getattr(self, name)
             may_lack = name != "rejoin_deadline"
             if not (may_lack and seconds is None or _is_number(seconds, _LEAST_SECONDS)):
@@ -72,7 +74,7 @@ class HookOptions:
 
     def of_connect(self) -> Dict[str, Any]:
         """What Communicator.connect() gets."""
-        names = ("loss_target", "interface", "codec", "retain_bytes", "skip_above", "halt_above")
+        names = ("interface", "codec", "retain_bytes", "silent_after", "skip_above", "halt_above")
         return {**{name: getattr(self, name) for name in names}, "loss_target": self.target_of(0)}
 
     def target_of(self, step: int) -> Optional[float]:

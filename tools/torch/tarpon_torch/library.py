@@ -52,6 +52,10 @@ class Options(ctypes.Structure):
         ("multicast", ctypes.c_uint32),
         ("skip_above", ctypes.c_double),
         ("halt_above", ctypes.c_double),
+        ("ports", ctypes.c_char_p),
+        ("fixed_order", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+        ("silent_after_us", ctypes.c_int64),
     ]
 
 
