@@ -41,6 +41,7 @@ enum tarpon_type {
 	TARPON_ABORT = 7,     /* the sender gives this operation up; `slot` holds the reason */
 	TARPON_PROBE = 8,     /* path probe; `stage`: enum tarpon_probe */
 	TARPON_PROBE_REPLY = 9,
+	TARPON_AGREEMENT = 10, /* report or verdict of a step; payload: transport/agreement_packet.h */
 	TARPON_TYPE_END
 };
 

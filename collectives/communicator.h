@@ -128,7 +128,7 @@ class Communicator {
   /// CommunicatorOptions::loss_budgets, from the reports that reach it within half of `deadline`.
   /// Blocks until `deadline` at most; without a verdict the answer is to halt. A late rank gets the
   /// verdict that was given, for the last 64 steps. Steps ascend; one thread at a time asks for one
-  /// step.
+  /// step. A lost packet costs milliseconds, but 200 ms without a progress thread.
   StepVerdict agree(std::uint64_t step, const LossReport& report, Duration deadline);
 
   /// Makes a communicator of some ranks of the job. It shares the job's sockets, threads and

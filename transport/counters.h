@@ -28,7 +28,7 @@ enum class DropReason : std::uint8_t {
   closed,          // DATA of an operation or stage that is over here
   duplicate,       // DATA that is here already
   outside_window,  // operation too far ahead
-  early_overrun,   // early, and no reserved buffer was left: asked for again
+  early_overrun,   // early, and no reserved buffer was left: asked for again; or AGREEMENT, no room
   message,         // no such message, slot out of range, wrong length
   mismatch,        // the operation's signature differs
   unexpected,      // feedback for something that was never sent

@@ -24,6 +24,7 @@
 #include <span>
 #include <vector>
 
+#include "transport/agreement_packet.h"
 #include "transport/counters.h"
 #include "transport/endpoint_options.h"
 #include "transport/operation_news.h"
@@ -189,6 +190,15 @@ class Endpoint {
   /// the operation may hold what the others count as missing. That stage stays open until then,
   /// beyond its end.
   bool in_doubt(OperationHandle operation) const;
+
+  // -- messages on verdicts --------------------------------------------------------------------
+
+  /// Sends `packet` by the next poll_transmit(), once: it may get lost. Drops it when the peer is
+  /// dead, or 8 of them already wait for this peer.
+  void send(const AgreementPacket& packet);
+  /// Returns the messages that have come, in their order, and forgets them. 8 of each peer are kept
+  /// until then.
+  std::vector<AgreementPacket> take_agreements();
 
   // -- packets, time, events -------------------------------------------------------------------
 

@@ -105,6 +105,10 @@ void Communicator::State::start() {
        .rejoining =
            [this](std::uint64_t ranks) {
              driven_.tell([&](Engine& engine) { engine.set_rejoining(ranks, monotonic_now()); });
+           },
+       .send =
+           [this](const std::vector<AgreementPacket>& packets) {
+             driven_.tell([&](Engine& engine) { engine.send(packets); });
            }});
 }
 

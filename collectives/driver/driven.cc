@@ -119,9 +119,16 @@ bool Driven::progress(bool piece_has_ended) {
   }
   if (learnt_shares_.step(monotonic_now())) moved = true;
   membership_.passed(engine_.take_passed());
+  take_agreements();
   tell_silent();
   quiet_ = !moved && line_.unsent() == 0;  // packets that are due may wait for room in the port
   return moved;
+}
+
+/// Gives the membership the messages on verdicts that have come. REQUIRES: the mutex.
+void Driven::take_agreements() {
+  const std::vector<AgreementPacket> packets = engine_.take_agreements();
+  if (!stopped_) membership_.receive(packets);
 }
 
 /// Tells the membership which ranks are silent, and which of them exact calls need, when that has

@@ -36,8 +36,8 @@ class Driven {
  public:
   /// `engine` works on `line`, as the rank that `self` has in its communicator. The driver tells
   /// `membership` which ranks are silent, which have passed their calls and which are to be
-  /// evicted, and the codec evidence of ended calls. The other arguments outlive this object. Those
-  /// of the job come first.
+  /// evicted, the codec evidence of ended calls, and the messages on verdicts that have come. The
+  /// other arguments outlive this object. Those of the job come first.
   Driven(Driver& driver, Engine& engine, const EndpointOptions& self, PortLine& line,
          Membership& membership);
   /// Calls stop(), and drops the packets that the port still holds.
@@ -82,6 +82,7 @@ class Driven {
   bool has_work(Time now) const;
   bool is_still() const;
   bool progress(bool piece_has_ended);
+  void take_agreements();
   void tell_silent();
   void drop_calls(std::unique_lock<std::mutex>& lock);
 

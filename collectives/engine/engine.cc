@@ -361,6 +361,10 @@ void Engine::note_pause(Time now) {
   for (const auto& operation : running_) operation->note_pause(now - due);
 }
 
+void Engine::send(const std::vector<AgreementPacket>& packets) {
+  for (const AgreementPacket& packet : packets) endpoint_.send(packet);
+}
+
 bool Engine::progress(Time now) noexcept {
   if (broken_) return false;
   note_pause(now);

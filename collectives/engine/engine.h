@@ -161,6 +161,10 @@ class Engine {
   /// The next number of each tag that was called: calls with lower numbers have begun here or wait.
   std::vector<EpochRecord::Start> next_numbers() const;
 
+  /// Endpoint::send() of each, and Endpoint::take_agreements().
+  void send(const std::vector<AgreementPacket>& packets);
+  std::vector<AgreementPacket> take_agreements() { return endpoint_.take_agreements(); }
+
   /// The endpoint, for its counters, its memory, its flows, and when it heard each peer.
   const Endpoint& endpoint() const { return endpoint_; }
 

@@ -44,6 +44,21 @@ std::string explain(const StepVerdict& verdict, const LossBudget& budget) {
                      verdict.lost_fraction * 100, budget.skip_above * 100);
 }
 
+AgreementMessage saying(const StepVerdict& verdict) {
+  AgreementMessage message;
+  message.kind = AgreementMessage::Kind::verdict;
+  message.step = verdict.step;
+  message.verdict = verdict;
+  return message;
+}
+
+AgreementMessage about_steps(AgreementMessage::Kind kind, std::uint64_t from) {
+  AgreementMessage message;
+  message.kind = kind;
+  message.step = from;
+  return message;
+}
+
 }  // namespace
 
 LossReport worse(const LossReport& a, const LossReport& b) {
@@ -120,17 +135,43 @@ void Agreement::report(std::uint64_t step, const LossReport& report, Duration pa
   one.own = report;
   const auto ms = std::chrono::ceil<std::chrono::milliseconds>(patience).count();
   one.own_patience_ms = static_cast<std::uint32_t>(std::clamp<std::int64_t>(ms, 0, UINT32_MAX));
+  one.repeat_after = kFirstRepeat;
+  one.repeat_at = now + kFirstRepeat;
   if (decider_ == rank_) {
     take_report(rank_, step, report, after(now, patience));
     try_to_decide(now);
     return;
   }
-  if (decider_ >= facts_.world_size()) return;  // no rank is live
-  AgreementMessage message;
-  message.step = step;
-  message.report = report;
+  if (asks()) send_report(one, Carrier::both);
+}
+
+void Agreement::give_up(std::uint64_t step) {
+  for (Pending& one : pending_) {
+    if (one.step == step) one.repeat_at = kNever;
+  }
+}
+
+/// Whether another rank decides on what this rank reports.
+bool Agreement::asks() const {
+  return decider_ != rank_ && decider_ < facts_.world_size() && facts_.is_live(rank_);
+}
+
+/// Sends this rank's report to the decider. REQUIRES: asks(), and there is one.
+void Agreement::send_report(const Pending& one, Carrier carrier) {
+  AgreementMessage message = about_steps(AgreementMessage::Kind::report, one.step);
+  message.report = *one.own;
   message.patience_ms = one.own_patience_ms;
-  outbox_.emplace_back(decider_, std::move(message));
+  outbox_.push_back({decider_, carrier, std::move(message)});
+}
+
+void Agreement::repeat_reports(Time now) {
+  if (!asks()) return;
+  for (Pending& one : pending_) {
+    if (now < one.repeat_at) continue;
+    send_report(one, Carrier::datagram);
+    one.repeat_after = std::min(2 * one.repeat_after, kMostRepeat);
+    one.repeat_at = now + one.repeat_after;
+  }
 }
 
 void Agreement::take_report(Rank from, std::uint64_t step, const LossReport& report,
@@ -143,29 +184,29 @@ void Agreement::take_report(Rank from, std::uint64_t step, const LossReport& rep
   if (report.digest != 0) one.digests.emplace_back(from, report.digest);
 }
 
-void Agreement::receive(Rank from, const AgreementMessage& message, Time now) {
+void Agreement::receive(Rank from, const AgreementMessage& message, Carrier by, Time now) {
   if (!facts_.is_live(from)) return;
+  const bool datagram = by == Carrier::datagram;
   switch (message.kind) {
     case AgreementMessage::Kind::report:
+      if (datagram && decider_ != rank_) return;
       if (const StepVerdict* known = find(message.step)) {
-        outbox_.push_back({from,
-                           {.kind = AgreementMessage::Kind::verdict,
-                            .step = message.step,
-                            .report = {},
-                            .verdict = *known}});
+        outbox_.push_back({from, by, saying(*known)});
         return;
       }
       take_report(from, message.step, message.report,
                   now + std::chrono::milliseconds(message.patience_ms));
       break;
     case AgreementMessage::Kind::verdict:
-      take_verdict(message.verdict);
+      take_verdict(message.verdict, datagram);
       break;
     case AgreementMessage::Kind::yield:
+      if (datagram) return;
       yielded_ |= bit(from);
       undecided_from_ = std::max(undecided_from_, message.step);
       break;
     case AgreementMessage::Kind::forgotten:
+      if (datagram) return;
       told_from_ = std::max(told_from_, message.step);
       std::erase_if(pending_, [this](const Pending& one) { return one.step < told_from_; });
       break;
@@ -174,7 +215,8 @@ void Agreement::receive(Rank from, const AgreementMessage& message, Time now) {
 }
 
 /// Keeps a verdict of another rank. The next decider passes it on, since others may lack it.
-void Agreement::take_verdict(const StepVerdict& verdict) {
+/// `datagram`: it has come without its text.
+void Agreement::take_verdict(StepVerdict verdict, bool datagram) {
   if (const StepVerdict* known = find(verdict.step)) {
     if (known->same(verdict) || !conflict_.empty()) return;
     conflict_ = fmt::format("step {} was decided {} by rank {} and {} by rank {}: replicas differ",
@@ -183,6 +225,7 @@ void Agreement::take_verdict(const StepVerdict& verdict) {
     tell_all(*known);  // the others learn of it too
     return;
   }
+  if (datagram) verdict.detail = explain(verdict, budget_for(budgets_, verdict.step));
   // A rank that has reported to this one waits for it, even if this rank does not know yet that it
   // is the decider.
   const bool asked = std::any_of(pending_.begin(), pending_.end(), [&](const Pending& one) {
@@ -206,11 +249,7 @@ void Agreement::keep(const StepVerdict& verdict) {
 void Agreement::tell_all(const StepVerdict& verdict) {
   for (Rank peer = 0; peer < facts_.world_size(); ++peer) {
     if (peer == rank_ || !facts_.is_live(peer)) continue;
-    outbox_.push_back({peer,
-                       {.kind = AgreementMessage::Kind::verdict,
-                        .step = verdict.step,
-                        .report = {},
-                        .verdict = verdict}});
+    outbox_.push_back({peer, Carrier::both, saying(verdict)});
   }
 }
 
@@ -235,27 +274,14 @@ void Agreement::greet(Rank rank) {
 
 /// Sends all verdicts that this rank has, then YIELD, then its reports of undecided steps.
 void Agreement::yield_to_decider() {
-  if (decider_ == rank_ || !facts_.is_live(rank_) || decider_ >= facts_.world_size()) return;
+  if (!asks()) return;
   for (const StepVerdict& known : kept_) {
-    outbox_.push_back({decider_,
-                       {.kind = AgreementMessage::Kind::verdict,
-                        .step = known.step,
-                        .report = {},
-                        .verdict = known}});
+    outbox_.push_back({decider_, Carrier::stream, saying(known)});
   }
-  outbox_.push_back({decider_,
-                     {.kind = AgreementMessage::Kind::yield,
-                      .step = undecided_from_,
-                      .report = {},
-                      .verdict = {}}});
+  outbox_.push_back(
+      {decider_, Carrier::stream, about_steps(AgreementMessage::Kind::yield, undecided_from_)});
   for (const Pending& one : pending_) {
-    if (!one.own) continue;
-    outbox_.push_back({decider_,
-                       {.kind = AgreementMessage::Kind::report,
-                        .step = one.step,
-                        .report = *one.own,
-                        .patience_ms = one.own_patience_ms,
-                        .verdict = {}}});
+    if (one.own) send_report(one, Carrier::both);
   }
 }
 
@@ -299,11 +325,8 @@ void Agreement::tell_forgotten(std::uint64_t ranks) {
   told_from_ = undecided_from_;
   for (Rank peer = 0; peer < facts_.world_size(); ++peer) {
     if (peer == rank_ || (ranks & bit(peer)) == 0) continue;
-    outbox_.push_back({peer,
-                       {.kind = AgreementMessage::Kind::forgotten,
-                        .step = undecided_from_,
-                        .report = {},
-                        .verdict = {}}});
+    outbox_.push_back(
+        {peer, Carrier::stream, about_steps(AgreementMessage::Kind::forgotten, undecided_from_)});
   }
 }
 
@@ -338,18 +361,22 @@ void Agreement::set_silent(std::uint64_t ranks, Time now) {
 
 void Agreement::tick(Time now) {
   try_to_decide(now);
+  repeat_reports(now);
 }
 
 Time Agreement::next_deadline() const {
-  if (decider_ != rank_ || (facts_.live() & ~yielded_) != 0) return kNever;
   Time next = kNever;
+  if (asks()) {
+    for (const Pending& one : pending_) next = std::min(next, one.repeat_at);
+  }
+  if (decider_ != rank_ || (facts_.live() & ~yielded_) != 0) return next;
   for (const Pending& one : pending_) {
     if (!one.reports.empty()) next = std::min(next, one.collect_until);
   }
   return next;
 }
 
-std::vector<std::pair<Rank, AgreementMessage>> Agreement::take_outbox() {
+std::vector<Agreement::Outgoing> Agreement::take_outbox() {
   return std::exchange(outbox_, {});
 }
 

@@ -12,6 +12,15 @@
 // their deadlines. A rank that receives two verdicts of one step halts from then on, and tells the
 // others. All messages may be repeated, and are when the connection to the decider works again.
 //
+// There are two carriers: the streams of the control mesh, where a lost packet costs 200 ms, and
+// datagrams, which may come late, twice or not at all. Reports and verdicts go by both. A rank
+// repeats its report by datagram until it has the verdict; the decider answers the report of a
+// decided step by the carrier that it came by. The argument above rests on the order of a stream:
+// facts, then verdicts, then YIELD. So YIELD, the verdicts before it, and the news that a verdict
+// is forgotten go by stream alone. A report may overtake the facts that made its receiver the
+// decider, so a report by datagram counts only at a rank that knows itself as the decider. A
+// verdict by datagram counts as by stream: while its sender is live here.
+//
 // Steps ascend. No verdict is given for a step below the kept ones: a rank that asks for it is told
 // so, and halts.
 //
@@ -29,6 +38,7 @@
 
 #include "collectives/membership/facts.h"
 #include "collectives/step_verdict.h"
+#include "transport/agreement_packet.h"
 #include "transport/port.h"
 #include "transport/time.h"
 
@@ -57,20 +67,39 @@ struct AgreementMessage {
   StepVerdict verdict;
 };
 
+/// For streams.
 std::string encode(const AgreementMessage& message);
 std::optional<AgreementMessage> decode_agreement(std::string_view body);
+
+/// For datagrams: without the text of the verdict, which Agreement::receive() makes anew from the
+/// numbers.
+AgreementPayload pack(const AgreementMessage& message);
+std::optional<AgreementMessage> unpack(const AgreementPayload& payload);
 
 class Agreement {
  public:
   /// Number of verdicts kept: those of the newest steps.
   static constexpr std::size_t kKept = 64;
+  /// A report is repeated after this time, then after twice as long each time, up to kMostRepeat.
+  static constexpr Duration kFirstRepeat = 2ms;
+  static constexpr Duration kMostRepeat = 50ms;
+
+  enum class Carrier : std::uint8_t { stream, datagram, both };
+
+  struct Outgoing {
+    Rank to = 0;
+    Carrier carrier = Carrier::stream;
+    AgreementMessage message;
+  };
 
   /// `facts` outlives this object.
   Agreement(Rank rank, const Facts& facts, std::vector<LossBudget> budgets);
 
   /// Sends this rank's report of `step` to the decider, which may wait `patience` for the reports
-  /// of other ranks.
+  /// of other ranks. Repeats it until the verdict is here, or until give_up().
   void report(std::uint64_t step, const LossReport& report, Duration patience, Time now);
+  /// Ends the repeats: this rank waits for the verdict of `step` no longer.
+  void give_up(std::uint64_t step);
 
   /// Returns the verdict of `step`, or nullopt if there is none yet. A verdict that the decider no
   /// longer keeps reads as a halt without reporters.
@@ -83,7 +112,8 @@ class Agreement {
   /// verdicts and reports of this rank.
   void greet(Rank rank);
 
-  void receive(Rank from, const AgreementMessage& message, Time now);
+  /// `by`: stream or datagram.
+  void receive(Rank from, const AgreementMessage& message, Carrier by, Time now);
 
   /// Sets the ranks that wait in rejoin(), which report no step: later verdicts carry them.
   void set_rejoin(std::uint64_t ranks, Time now);
@@ -95,12 +125,12 @@ class Agreement {
   /// their reports.
   void set_silent(std::uint64_t ranks, Time now);
 
-  /// Decides the steps that may not wait longer.
+  /// Decides the steps that may not wait longer, and repeats reports.
   void tick(Time now);
   Time next_deadline() const;
 
   /// Returns the messages to send, in order, and removes them.
-  std::vector<std::pair<Rank, AgreementMessage>> take_outbox();
+  std::vector<Outgoing> take_outbox();
 
   Rank decider() const { return decider_; }
 
@@ -113,14 +143,19 @@ class Agreement {
     std::uint32_t own_patience_ms = 0;
     std::optional<LossReport> own;
     Time collect_until = kNever;
+    Time repeat_at = kNever;  // `own`
+    Duration repeat_after = kFirstRepeat;
   };
 
   Pending& pending(std::uint64_t step);
   void take_report(Rank from, std::uint64_t step, const LossReport& report, Time collect_until);
-  void take_verdict(const StepVerdict& verdict);
+  void take_verdict(StepVerdict verdict, bool datagram);
   void try_to_decide(Time now);
   int heavy_steps_before(std::uint64_t step) const;
   void keep(const StepVerdict& verdict);
+  bool asks() const;
+  void send_report(const Pending& one, Carrier carrier);
+  void repeat_reports(Time now);
   void tell_all(const StepVerdict& verdict);
   void tell_forgotten(std::uint64_t ranks);
   void yield_to_decider();
@@ -139,7 +174,7 @@ class Agreement {
   std::uint64_t told_from_ = 0;       // lower steps get no verdict: told by, or as, the decider
   std::vector<Pending> pending_;
   std::string conflict_;  // describes two different verdicts of one step; empty: there are none
-  std::vector<std::pair<Rank, AgreementMessage>> outbox_;
+  std::vector<Outgoing> outbox_;
 };
 
 }  // namespace tarpon

@@ -148,11 +148,15 @@ void Hub::tell(std::unique_lock<std::mutex>& lock) {
   }
 }
 
-/// False when the part has no news.
+/// False when the part has no news, and no datagrams to send.
 bool Hub::tell_once(std::unique_lock<std::mutex>& lock, Part& part) {
   if (!part.has_handlers) return false;
   if (const auto news = part.member.next_news()) {
     call(lock, part, [&](const auto& handlers) { pass_on(handlers, *news); });
+    return true;
+  }
+  if (const auto datagrams = part.member.take_datagrams(); !datagrams.empty()) {
+    call(lock, part, [&](const auto& handlers) { handlers.send(datagrams); });
     return true;
   }
   if (!part.member.numbers_wanted()) return false;

@@ -66,7 +66,8 @@ class Hub {
 
   void set_handlers(Part& part, Membership::Handlers handlers);
 
-  /// Runs `change(member, now)`; the thread passes the resulting news to the handlers.
+  /// Runs `change(member, now)`; the thread passes the resulting news and datagrams to the
+  /// handlers.
   template <typename Change>
   void apply(Part& part, Change change) {
     {

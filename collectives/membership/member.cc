@@ -11,6 +11,9 @@ namespace {
 // Limit of the news that the driver has not taken yet: ranks that abort endlessly cannot exceed it.
 constexpr std::size_t kMaxNews = 4096;
 
+// Limit of the datagrams that the driver has not taken yet. Repeats make up for others.
+constexpr std::size_t kMaxDatagrams = 256;
+
 }  // namespace
 
 Member::Member(const MembershipOptions& options, Line& line)
@@ -149,7 +152,19 @@ void Member::take_agreement(Rank from, const std::string& body, Time now) {
     rejoining_.told_of(message->verdict.rejoin);
     note_rejoin(now);
   }
-  agreement_.receive(from, *message, now);
+  agreement_.receive(from, *message, Agreement::Carrier::stream, now);
+}
+
+void Member::receive(const AgreementPacket& packet, Time now) {
+  const auto message = unpack(packet.payload);
+  if (!message || packet.peer >= facts_.world_size() || packet.peer == rank_) return;
+  // One that has come by the stream before may be older than what the stream said since.
+  const bool fresh = !agreement_.verdict(message->step);
+  if (message->kind == AgreementMessage::Kind::verdict && fresh && facts_.is_live(packet.peer)) {
+    rejoining_.told_of(message->verdict.rejoin);
+    note_rejoin(now);
+  }
+  agreement_.receive(packet.peer, *message, Agreement::Carrier::datagram, now);
 }
 
 // -- frames
@@ -232,10 +247,17 @@ void Member::send_all(FrameKind kind, std::string_view body) {
   }
 }
 
-void Member::send_outboxes() {
-  for (const auto& [to, message] : agreement_.take_outbox()) {
-    line_.send(to, FrameKind::agreement, encode(message));
+void Member::send_agreement() {
+  using Carrier = Agreement::Carrier;
+  for (const auto& [to, carrier, message] : agreement_.take_outbox()) {
+    if (carrier != Carrier::datagram) line_.send(to, FrameKind::agreement, encode(message));
+    if (carrier == Carrier::stream || datagrams_.size() == kMaxDatagrams) continue;
+    datagrams_.push_back({to, pack(message)});
   }
+}
+
+void Member::send_outboxes() {
+  send_agreement();
   for (auto* const frames : {&shrinking_, &rejoining_}) send(frames->take_outbox());
   send(epochs_.take_outbox());
 }

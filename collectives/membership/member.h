@@ -6,6 +6,9 @@
 // and calls Mesh::tick() and then advance() after each. next_news() returns the events that the
 // rank must learn.
 //
+// Reports and verdicts also go as datagrams: receive() takes those that come, take_datagrams()
+// returns those to send. They may be lost.
+//
 // Every message may be sent again: a line that is up (again) begins with the sender's facts,
 // votes, PASSED, abort, and the messages that the greet() of verdicts, plans and epochs repeats.
 //
@@ -16,6 +19,7 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collectives/membership/agreement.h"
@@ -56,6 +60,11 @@ class Member {
   Time next_deadline() const;
   std::optional<News> next_news();
 
+  /// A datagram has come on the data path.
+  void receive(const AgreementPacket& packet, Time now);
+  /// Returns the datagrams to send, in order, and removes them.
+  std::vector<AgreementPacket> take_datagrams() { return std::exchange(datagrams_, {}); }
+
   // -- what the rank does and knows
 
   /// Announces that this rank makes no further call. `next_numbers`: the next number of each tag
@@ -86,6 +95,8 @@ class Member {
   void report(std::uint64_t step, const LossReport& report, Duration patience, Time now) {
     agreement_.report(step, report, patience, now);
   }
+  /// This rank waits for the verdict of `step` no longer.
+  void give_up(std::uint64_t step) { agreement_.give_up(step); }
   /// Returns the verdict of `step`, or nullopt if there is none yet; a halt if none can come.
   std::optional<StepVerdict> verdict(std::uint64_t step) const;
   Rank decider() const { return agreement_.decider(); }
@@ -109,6 +120,7 @@ class Member {
   void lose(Rank rank, const std::string& evidence, Time now);
   void note_rejoin(Time now);
   void take_agreement(Rank from, const std::string& body, Time now);
+  void send_agreement();
   void send_outboxes();
   void send(const std::vector<std::pair<Rank, Frame>>& frames);
   void send_all(FrameKind kind, std::string_view body);
@@ -129,6 +141,7 @@ class Member {
   std::string own_abort_;
   std::string aborted_;  // which rank aborted, and why; empty: none did
   std::deque<News> news_;
+  std::vector<AgreementPacket> datagrams_;
 };
 
 }  // namespace tarpon::mesh

@@ -191,6 +191,13 @@ void Membership::abort(const std::string& reason, bool peers_too) {
   hub_->apply(*part_, [&](mesh::Member& member, Time) { member.abort(reason, peers_too); });
 }
 
+void Membership::receive(const std::vector<AgreementPacket>& packets) {
+  if (packets.empty()) return;
+  hub_->apply(*part_, [&](mesh::Member& member, Time now) {
+    for (const AgreementPacket& packet : packets) member.receive(packet, now);
+  });
+}
+
 StepVerdict Membership::agree(std::uint64_t step, const LossReport& report, Duration deadline) {
   const Time until = after(monotonic_now(), deadline);
   hub_->apply(*part_, [&](mesh::Member& member, Time now) {
@@ -201,7 +208,11 @@ StepVerdict Membership::agree(std::uint64_t step, const LossReport& report, Dura
     verdict = member.verdict(step);
     return verdict.has_value();
   };
-  if (hub_->wait_until(*part_, known, until)) return *std::move(verdict);
+  const bool has_come = hub_->wait_until(*part_, known, until);
+  if (!has_come || verdict->verdict == Verdict::halt) {  // perhaps of this rank alone
+    hub_->apply(*part_, [&](mesh::Member& member, Time) { member.give_up(step); });
+  }
+  if (has_come) return *std::move(verdict);
   StepVerdict halted;
   halted.step = step;
   if (hub_->stopped()) {

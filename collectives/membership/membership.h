@@ -74,6 +74,8 @@ class Membership {
     std::function<void(const EpochRecord&)> epoch_decided;
     /// The ranks that wait in rejoin(): bit r. They make no calls.
     std::function<void(std::uint64_t)> rejoining;
+    /// Sends datagrams to ranks of this communicator. They may be lost.
+    std::function<void(const std::vector<AgreementPacket>&)> send;
   };
 
   /// Of a job.
@@ -124,6 +126,9 @@ class Membership {
   /// Makes this rank's agree() halt, now and later. `peers_too`: the other ranks' agree() as well,
   /// if this rank is live.
   void abort(const std::string& reason, bool peers_too);
+
+  /// Takes datagrams that have come from ranks of this communicator (Handlers::send). Never blocks.
+  void receive(const std::vector<AgreementPacket>& packets);
 
   /// Blocks until the verdict on `step`, for at most `deadline`. Returns a halt after that, and at
   /// once on an excluded rank and after an abort.

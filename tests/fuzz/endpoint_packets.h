@@ -83,6 +83,12 @@ inline std::vector<std::byte> draw_payload(Input& input, const tarpon_header& he
       grant = (form & 2) != 0 ? input.number<std::uint32_t>() : input.byte();
     }
     append(payload, &ready, sizeof ready);
+  } else if (header.type == TARPON_AGREEMENT) {
+    AgreementPayload agreement;
+    agreement.kind = form & 7;
+    agreement.verdict = form >> 3 & 3;
+    agreement.text_bytes = form >> 5 & 1;
+    append(payload, &agreement, sizeof agreement);
   } else if (header.type == TARPON_REPAIR) {
     for (int i = 0; i < (form & 7); ++i) {
       const bool wide = (form & 8) != 0;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -28,6 +29,7 @@ class MeshRank final : public Host, public mesh::Network {
     /// When the last packet of `peer` came.
     virtual Time last_heard(Rank peer) = 0;
     virtual void learn(const Fact& fact) = 0;
+    virtual void send(const std::vector<AgreementPacket>& packets) = 0;
   };
 
   MeshRank(World& world, Rank rank, std::uint32_t ranks)
@@ -86,6 +88,7 @@ class MeshRank final : public Host, public mesh::Network {
     drive();
     most_buffered = std::max(most_buffered, mesh_->streams().buffered());
     while (auto news = member_->next_news()) take(*news);
+    if (const auto datagrams = member_->take_datagrams(); !datagrams.empty()) send(datagrams);
     if (member_->numbers_wanted()) {
       member_->answer_numbers({{0, 5}}, world_.now);
       return advance();
@@ -129,6 +132,11 @@ class MeshRank final : public Host, public mesh::Network {
     });
   }
 
+  void send(const std::vector<AgreementPacket>& datagrams) {
+    if (data_path != nullptr) return data_path->send(datagrams);
+    for (const AgreementPacket& one : datagrams) carry(one);
+  }
+
   void tick_at(Time when) {
     if (when >= tick_due_ || when == kNever) return;
     tick_due_ = std::max(when, world_.now + 1us);
@@ -152,6 +160,7 @@ class MeshRank final : public Host, public mesh::Network {
   }
 
   DataPath* data_path = nullptr;
+  std::function<void(const AgreementPacket&)> carry;  // without a data path: of datagrams
   bool stopped = false;
   Duration pass_delay = 50ms;
   bool needs_all = false;     // it is in an exact call that needs everybody
@@ -179,9 +188,10 @@ class MeshRank final : public Host, public mesh::Network {
 
 class MeshJob {
  public:
-  MeshJob(std::uint64_t seed, Rank ranks) : world(seed) {
+  MeshJob(std::uint64_t seed, Rank ranks) : world(seed), fates_(seed ^ 0x66617465) {
     for (Rank rank = 0; rank < ranks; ++rank) {
       ranks_.push_back(std::make_unique<MeshRank>(world, rank, ranks));
+      ranks_[rank]->carry = [this, rank](const AgreementPacket& one) { carry(rank, one); };
     }
     for (auto& rank : ranks_) rank->advance();
     world.at(world.now, [this] { data_path(); });
@@ -225,6 +235,25 @@ class MeshJob {
   bool livelock = false;
 
  private:
+  bool cut(Rank from, Rank to) const {
+    return ((data_cut >> from | data_cut >> to | ranks_[to]->deaf_to >> from) & 1) != 0 ||
+           !world.reaches(from, to);
+  }
+
+  /// A datagram is lost, or comes at any time, perhaps twice.
+  void carry(Rank from, const AgreementPacket& one) {
+    if (fates_.chance(0.3) || cut(from, one.peer)) return;
+    for (int copies = fates_.chance(0.1) ? 2 : 1; copies > 0; --copies) {
+      const std::uint64_t most = fates_.chance(0.1) ? 10'000'000'000 : 5'000'000;
+      const Duration delay(fates_.below(most));
+      world.at(world.now + delay, [this, from, one] {
+        if (!runs(one.peer) || cut(from, one.peer)) return;
+        ranks_[one.peer]->member().receive({from, one.payload}, world.now);
+        ranks_[one.peer]->advance();
+      });
+    }
+  }
+
   /// Packets between ranks that reach each other, and what exact calls make of their absence.
   void data_path() {
     for (Rank a = 0; a < size(); ++a) {
@@ -233,8 +262,7 @@ class MeshJob {
       for (Rank b = 0; b < size(); ++b) {
         if (a == b) continue;
         const std::uint64_t mask = std::uint64_t{1} << b;
-        const bool cut = ((data_cut >> a | data_cut >> b | ranks_[a]->deaf_to >> b) & 1) != 0;
-        const bool reaches = world.reaches(a, b) && !cut;
+        const bool reaches = !cut(b, a);
         // A silent rank is asked until it is heard.
         const bool packets = busy || ranks_[a]->needs_all || (silent & mask) != 0;
         if (packets && runs(b) && reaches) ranks_[a]->hear(b);
@@ -249,6 +277,7 @@ class MeshJob {
     world.at(world.now + 20ms, [this] { data_path(); });
   }
 
+  Random fates_;  // of datagrams
   std::vector<std::unique_ptr<MeshRank>> ranks_;
 };
 

@@ -23,7 +23,10 @@ class WholeJob final : public SimulatedTraffic {
   };
 
   WholeJob(std::uint64_t seed, Rank ranks)
-      : world(seed), network_({.ranks = ranks, .seed = seed}), cut_(ranks) {
+      : world(seed),
+        network_({.ranks = ranks, .seed = seed}),
+        losses_(seed ^ 0x6c6f7373),
+        cut_(ranks) {
     network_.watch(this);
     network_.advance_to(world.now);
     for (Rank rank = 0; rank < ranks; ++rank) {
@@ -42,6 +45,8 @@ class WholeJob final : public SimulatedTraffic {
 
   /// Packets from and to `rank` are lost, or no longer.
   void cut_data(Rank rank, bool cut) { cut_[rank] = cut; }
+  /// The probability that a packet is lost.
+  double loss = 0;
 
   /// The sum of `rank` + 1 over all ranks, in every element. The call lives as long as the job.
   const Call& submit(Rank rank, std::uint32_t tag, Mode mode, Duration deadline, Duration bound) {
@@ -75,6 +80,7 @@ class WholeJob final : public SimulatedTraffic {
   Route route(Time, Rank from, Rank to, std::span<const std::byte>) override {
     if (!world.runs(from) || !world.runs(to)) return {.lost = "gone"};
     if (cut_[from] || cut_[to]) return {.lost = "cut"};
+    if (loss > 0 && losses_.chance(loss)) return {.lost = "loss"};
     return {};
   }
   void ended(Time, Rank, Rank, std::span<const std::byte>, std::string_view) override {}
@@ -90,11 +96,16 @@ class WholeJob final : public SimulatedTraffic {
     }
     Time last_heard(Rank peer) override { return engine.endpoint().last_heard(peer); }
     void learn(const Fact& fact) override { engine.learn(fact, world.now); }
+    void send(const std::vector<AgreementPacket>& packets) override {
+      engine.send(packets);
+      wakes = true;
+    }
 
     World& world;
     std::unique_ptr<Port> port;
     std::vector<std::unique_ptr<Call>> calls;  // outlives the engine
     std::vector<Call*> open;
+    bool wakes = false;  // the engine has something to send
     Engine engine;
     MeshRank mesh;
   };
@@ -111,6 +122,7 @@ class WholeJob final : public SimulatedTraffic {
     Time next = network_.next_crossing();
     for (Rank rank = 0; rank < size(); ++rank) {
       if (!world.runs(rank)) continue;
+      if (ranks_[rank]->wakes) return world.now;
       next = std::min({next, network_.next_arrival(rank), ranks_[rank]->engine.next_deadline()});
     }
     return next;
@@ -122,6 +134,7 @@ class WholeJob final : public SimulatedTraffic {
     for (Rank rank = 0; rank < size(); ++rank) {
       if (!world.runs(rank)) continue;
       One& one = *ranks_[rank];
+      one.wakes = false;
       while (one.engine.progress(world.now)) continue;
       std::erase_if(one.open, [&](Call* call) {
         if (!call->pending->done) return false;
@@ -129,12 +142,16 @@ class WholeJob final : public SimulatedTraffic {
         return true;
       });
       one.mesh.member().passed(one.engine.take_passed());
+      for (const AgreementPacket& packet : one.engine.take_agreements()) {
+        one.mesh.member().receive(packet, world.now);
+      }
       one.mesh.member().set_silent(one.engine.endpoint().silent(), one.engine.awaited(), world.now);
       one.mesh.advance();
     }
   }
 
   SimulatedNetwork network_;
+  Random losses_;
   std::vector<bool> cut_;  // by rank
   std::vector<std::unique_ptr<One>> ranks_;
   Time ran_at_{};

@@ -325,5 +325,53 @@ TEST_F(WholeJobTest, a_data_path_that_is_cut_for_good__kills_by_votes_alone) {
   });
 }
 
+/// All ranks report the steps from `first` on, each when the one before has a verdict everywhere.
+/// Returns how long the slowest one took.
+Duration slowest_step(WholeJob& job, std::uint64_t first, std::uint64_t steps) {
+  Duration slowest{};
+  for (std::uint64_t step = first; step < first + steps; ++step) {
+    const Time begun = job.world.now;
+    for (Rank rank = 0; rank < job.size(); ++rank) {
+      job.mesh(rank).member().report(step, {.lost_fraction = rank == 1 ? 0.2 : 0}, 10s, begun);
+      job.mesh(rank).advance();
+    }
+    const auto lacks = [&](Rank rank) { return !job.mesh(rank).member().verdict(step); };
+    for (Rank rank = 0; rank < job.size(); ++rank) {
+      while (lacks(rank) && job.world.now < begun + 5s) job.run(100us);
+      const auto verdict = job.mesh(rank).member().verdict(step);
+      EXPECT_TRUE(verdict) << "rank " << rank << " step " << step;
+      if (!verdict) return kNever - begun;
+      EXPECT_EQ(verdict->verdict, Verdict::skip);
+      EXPECT_EQ(verdict->reporters, ~0ull >> (64 - job.size()));
+      EXPECT_EQ(verdict->detail, job.mesh(0).member().verdict(step)->detail);
+    }
+    slowest = std::max(slowest, job.world.now - begun);
+  }
+  return slowest;
+}
+
+/// As a lost packet stops a stream until TCP sends it again.
+TEST_F(WholeJobTest, verdicts__need_no_stream) {
+  each_seed([](std::uint64_t seed) {
+    WholeJob job(seed, static_cast<Rank>(2 + seed % 5));
+    job.run(500ms);
+    for (Rank rank = 0; rank < job.size(); ++rank) job.world.set_group(rank, rank);
+    EXPECT_LE(slowest_step(job, 0, 20), 1ms);
+    job.loss = 0.01;
+    EXPECT_LE(slowest_step(job, 100, 100), 20ms);
+    job.loss = 0.3;
+    EXPECT_LE(slowest_step(job, 200, 3), 1s);
+  });
+}
+
+TEST_F(WholeJobTest, verdicts__need_no_data_path) {
+  each_seed([](std::uint64_t seed) {
+    WholeJob job(seed, static_cast<Rank>(2 + seed % 5));
+    job.run(500ms);
+    for (Rank rank = 0; rank < job.size(); ++rank) job.cut_data(rank, true);
+    EXPECT_LE(slowest_step(job, 0, 20), 100ms);
+  });
+}
+
 }  // namespace
 }  // namespace tarpon::whole_job_test

@@ -6,12 +6,14 @@
 #include <charconv>
 #include <cstring>
 #include <fstream>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "bpf/wire.h"
+#include "transport/agreement_packet.h"
 #include "transport/counters.h"
 #include "transport/endpoint/operation.h"
 #include "transport/integrity.h"
@@ -36,6 +38,18 @@ constexpr std::array kFields = {
     FIELD(signature),    FIELD(epoch),         FIELD(contributors), FIELD(closed_below),
     FIELD(stage_time),   FIELD(packet_number), FIELD(sent_us),      FIELD(echo_us),
     FIELD(incast_codec), FIELD(incarnation),   FIELD(stride),       FIELD(check),
+};
+#undef FIELD
+
+#define FIELD(name)                                                         \
+  Field {                                                                   \
+#name, offsetof(AgreementPayload, name), sizeof(AgreementPayload::name) \
+  }
+constexpr std::array kAgreementFields = {
+    FIELD(kind),       FIELD(nonfinite), FIELD(verdict),     FIELD(reserved),
+    FIELD(decided_by), FIELD(step),      FIELD(report_lost), FIELD(verdict_lost),
+    FIELD(reporters),  FIELD(rejoin),    FIELD(late),        FIELD(digest),
+    FIELD(differing),  FIELD(gone),      FIELD(patience_ms), FIELD(text_bytes),
 };
 #undef FIELD
 
@@ -181,15 +195,23 @@ void check_common(const Packet& packet) {
   EXPECT_EQ(header.stride, 0);
 }
 
-TEST(ProtocolPageTest, the_header_table_is_the_struct) {
-  const auto rows = table("Header");
-  ASSERT_EQ(rows.size(), kFields.size());
+void expect_fields(std::string_view heading, std::span<const Field> fields) {
+  const auto rows = table(heading);
+  ASSERT_EQ(rows.size(), fields.size());
   for (std::size_t i = 0; i < rows.size(); ++i) {
     ASSERT_EQ(rows[i].size(), 4u);
-    EXPECT_EQ(rows[i][0], std::to_string(kFields[i].offset));
-    EXPECT_EQ(rows[i][1], std::to_string(kFields[i].bytes));
-    EXPECT_EQ(rows[i][2], quoted(kFields[i].name));
+    EXPECT_EQ(rows[i][0], std::to_string(fields[i].offset));
+    EXPECT_EQ(rows[i][1], std::to_string(fields[i].bytes));
+    EXPECT_EQ(rows[i][2], quoted(fields[i].name));
   }
+}
+
+TEST(ProtocolPageTest, the_header_table_is_the_struct) {
+  expect_fields("Header", kFields);
+}
+
+TEST(ProtocolPageTest, the_table_of_agreement_is_the_struct) {
+  expect_fields("Payload of AGREEMENT", kAgreementFields);
 }
 
 TEST(ProtocolPageTest, every_packet_type_has_its_number) {
@@ -202,7 +224,8 @@ TEST(ProtocolPageTest, every_packet_type_has_its_number) {
                  {TARPON_HEARTBEAT, "HEARTBEAT"},
                  {TARPON_ABORT, "ABORT"},
                  {TARPON_PROBE, "PROBE"},
-                 {TARPON_PROBE_REPLY, "PROBE_REPLY"}}};
+                 {TARPON_PROBE_REPLY, "PROBE_REPLY"},
+                 {TARPON_AGREEMENT, "AGREEMENT"}}};
   const auto rows = table("Packet types");
   ASSERT_EQ(rows.size(), kTypes.size());
   for (std::size_t i = 0; i < rows.size(); ++i) {

@@ -14,8 +14,8 @@ namespace {
 
 std::string type_name(std::uint8_t type) {
   constexpr std::array<std::string_view, TARPON_TYPE_END> kNames = {
-      "",       "ready",     "data",  "credit", "repair",
-      "closed", "heartbeat", "abort", "probe",  "probe_reply"};
+      "",          "ready", "data",  "credit",      "repair",   "closed",
+      "heartbeat", "abort", "probe", "probe_reply", "agreement"};
   if (type == 0 || type >= kNames.size()) return std::to_string(type);
   return std::string(kNames[type]);
 }

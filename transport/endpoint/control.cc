@@ -11,7 +11,9 @@ namespace {
 
 /// Whether the payload fits the type. `max_entries`: limit for a HEARTBEAT, whose answer has as
 /// many entries.
-bool well_formed(const tarpon_header& header, std::size_t payload_bytes, std::size_t max_entries) {
+bool well_formed(const tarpon_header& header, std::span<const std::byte> payload,
+                 std::size_t max_entries) {
+  const std::size_t payload_bytes = payload.size();
   if (header.type == TARPON_READY) return payload_bytes == sizeof(tarpon_ready);
   if (header.type == TARPON_REPAIR) return payload_bytes % sizeof(tarpon_range) == 0;
   if (header.type == TARPON_ABORT) {
@@ -21,6 +23,7 @@ bool well_formed(const tarpon_header& header, std::size_t payload_bytes, std::si
     return header.slot < TARPON_HEARTBEAT_END && payload_bytes % sizeof(tarpon_passed) == 0 &&
            payload_bytes <= max_entries * sizeof(tarpon_passed);
   }
+  if (header.type == TARPON_AGREEMENT) return is_agreement(payload);
   return true;
 }
 
@@ -28,7 +31,7 @@ bool well_formed(const tarpon_header& header, std::size_t payload_bytes, std::si
 
 void Endpoint::State::take_control(Time now, const tarpon_header& header,
                                    std::span<const std::byte> payload) {
-  if (!well_formed(header, payload.size(), max_entries())) {
+  if (!well_formed(header, payload, max_entries())) {
     ++counters[DropReason::fields];
     return;
   }
@@ -38,6 +41,7 @@ void Endpoint::State::take_control(Time now, const tarpon_header& header,
   if (header.type == TARPON_PROBE || header.type == TARPON_PROBE_REPLY) return;
   note_clock(header, now);
   if (header.type == TARPON_HEARTBEAT) return take_heartbeat(header, payload, now);
+  if (header.type == TARPON_AGREEMENT) return take_agreement(header, payload);
   Channel* channel = channel_of(header);
   if (channel == nullptr) {
     if (!tags.remembers(header.tag)) return take_early_control(header, payload);
@@ -98,6 +102,18 @@ void Endpoint::State::take_control(Time now, const tarpon_header& header,
   if (header.type != TARPON_REPAIR) return;
   if (operation->late) return tell_void(*operation, header.sender);
   apply_repair(*operation, header, payload);
+}
+
+/// Keeps the message for the caller, who takes all after each batch.
+void Endpoint::State::take_agreement(const tarpon_header& header,
+                                     std::span<const std::byte> payload) {
+  const auto kept =
+      std::count_if(agreements.begin(), agreements.end(),
+                    [&](const AgreementPacket& one) { return one.peer == header.sender; });
+  if (static_cast<std::size_t>(kept) == ControlQueue::kMaxAgreements) {
+    return refuse_control(DropReason::early_overrun);
+  }
+  agreements.push_back({header.sender, read_agreement(payload)});
 }
 
 /// Counts a packet as dropped that was counted as applied when it came.

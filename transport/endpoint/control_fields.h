@@ -7,6 +7,7 @@
 #include <span>
 
 #include "bpf/wire.h"
+#include "transport/agreement_packet.h"
 #include "transport/endpoint.h"
 #include "transport/endpoint/message.h"
 
@@ -34,6 +35,18 @@ inline tarpon_ready read_ready(std::span<const std::byte> payload) {
   tarpon_ready ready;
   std::memcpy(&ready, payload.data(), sizeof ready);
   return ready;
+}
+
+/// REQUIRES: a payload of this size.
+inline AgreementPayload read_agreement(std::span<const std::byte> payload) {
+  AgreementPayload agreement;
+  std::memcpy(&agreement, payload.data(), sizeof agreement);
+  return agreement;
+}
+
+/// Whether it is the payload of an AGREEMENT.
+inline bool is_agreement(std::span<const std::byte> payload) {
+  return payload.size() == sizeof(AgreementPayload) && read_agreement(payload).is_of_datagram();
 }
 
 /// The header's `closed_below` in full: the number nearest to its operation.

@@ -1,5 +1,6 @@
-// Packets that are due, apart from DATA of open operations: control packets, HEARTBEATs, and slots
-// of closed operations. Each kind leaves in the order in which it became due. Each has a limit.
+// Packets that are due, apart from DATA of open operations: control packets, HEARTBEATs,
+// AGREEMENTs, and slots of closed operations. Each kind leaves in the order in which it became due.
+// Each has a limit.
 //
 // Not thread-safe.
 #pragma once
@@ -14,14 +15,16 @@
 #include <utility>
 #include <vector>
 
+#include "transport/agreement_packet.h"
 #include "transport/endpoint.h"
 #include "transport/endpoint/message.h"
 #include "transport/endpoint/standings.h"
 
 namespace tarpon {
 
-/// A packet other than DATA and HEARTBEAT. Values that may change until it leaves (grants, ranges)
-/// are read when it leaves; the rest is kept here, since the operation may be closed by then.
+/// A packet other than DATA, HEARTBEAT and AGREEMENT. Values that may change until it leaves
+/// (grants, ranges) are read when it leaves; the rest is kept here, since the operation may be
+/// closed by then.
 struct ControlDue {
   std::uint8_t type = 0;  // tarpon_type
   std::uint8_t stage = 0;
@@ -55,6 +58,7 @@ class ControlQueue {
   /// again what finds no room.
   static constexpr std::size_t kMaxControl = 128;
   static constexpr std::size_t kMaxHeartbeats = 8;
+  static constexpr std::size_t kMaxAgreements = 8;
   static constexpr std::size_t kMaxRetained = 64;
 
   /// `standings` outlives the queue. Nothing is queued for a dead rank.
@@ -87,6 +91,18 @@ class ControlQueue {
     return due;
   }
 
+  /// Drops `due` when there is no room.
+  void push(const AgreementPacket& due) {
+    if (standings_.is_dead(due.peer) || of_peer_[due.peer].agreements == kMaxAgreements) return;
+    ++of_peer_[due.peer].agreements;
+    agreements_.push_back(due);
+  }
+  std::optional<AgreementPacket> pop_agreement() {
+    auto due = pop_front(agreements_);
+    if (due) --of_peer_[due->peer].agreements;
+    return due;
+  }
+
   /// Replaces the peer's earlier request for the operation, since the newest one lists all slots
   /// that are still missing. A request of no slots only removes it. So there is at most one request
   /// for each peer and retained operation. A request whose result is gone is dropped when its turn
@@ -113,11 +129,14 @@ class ControlQueue {
     const auto to_peer = [peer](const auto& due) { return due.peer == peer; };
     std::erase_if(control_, to_peer);
     std::erase_if(heartbeats_, to_peer);
+    std::erase_if(agreements_, to_peer);
     std::erase_if(retained_, to_peer);
     of_peer_[peer] = {};
   }
 
-  bool empty() const { return control_.empty() && heartbeats_.empty() && retained_.empty(); }
+  bool empty() const {
+    return control_.empty() && heartbeats_.empty() && agreements_.empty() && retained_.empty();
+  }
 
  private:
   using Requests = std::list<RetainedDue>;
@@ -126,6 +145,7 @@ class ControlQueue {
   struct OfPeer {
     std::size_t control = 0;
     std::size_t heartbeats = 0;
+    std::size_t agreements = 0;
     std::unordered_map<std::uint64_t, Requests::iterator> retained;  // by key_of()
   };
 
@@ -145,6 +165,7 @@ class ControlQueue {
   std::vector<OfPeer> of_peer_;
   std::deque<ControlDue> control_;
   std::deque<HeartbeatDue> heartbeats_;
+  std::deque<AgreementPacket> agreements_;
   Requests retained_;
 };
 

@@ -271,6 +271,14 @@ std::uint64_t Endpoint::take_late_packets(OperationHandle handle) {
   return std::exchange(operation->late_packets, 0) + std::exchange(channel.late_packets, 0);
 }
 
+void Endpoint::send(const AgreementPacket& packet) {
+  state_->control.push(packet);
+}
+
+std::vector<AgreementPacket> Endpoint::take_agreements() {
+  return std::exchange(state_->agreements, {});
+}
+
 bool Endpoint::poll_event(Event& event) {
   return state_->journal.poll(event);
 }

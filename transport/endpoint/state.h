@@ -117,6 +117,7 @@ struct Endpoint::State {
   std::uint64_t blamed_by(const tarpon_header& abort) const;
   void take_abort(Operation& operation, Rank from, std::uint32_t reason, std::uint64_t ranks,
                   Time now);
+  void take_agreement(const tarpon_header& header, std::span<const std::byte> payload);
   void tell_mismatch(Operation& operation, Rank peer, const Signature* theirs, Time now);
   void refuse_control(DropReason reason);
 
@@ -169,6 +170,7 @@ struct Endpoint::State {
 
   // transmit.cc
   std::size_t emit_control(Time now, std::span<TxPacket> frames);
+  std::size_t emit_agreements(Time now, std::span<TxPacket> frames);
   bool fill_control(Time now, const ControlDue& due, TxPacket& frame);
 
   // timer.cc
@@ -216,6 +218,7 @@ struct Endpoint::State {
   std::vector<ClosedTold> closed_told;     // by peer
   EarlyPackets early;
   ControlQueue control;
+  std::vector<AgreementPacket> agreements;  // that have come
   Journal journal;
   Time timer = kNever;
   Time latest{};  // the time of the call in hand

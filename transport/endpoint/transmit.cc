@@ -1,4 +1,4 @@
-// Packets out: control, HEARTBEATs, slots of closed operations, then DATA (sender.h).
+// Packets out: control, HEARTBEATs, AGREEMENTs, slots of closed operations, then DATA (sender.h).
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -10,6 +10,7 @@ namespace tarpon {
 std::size_t Endpoint::poll_transmit(Time now, std::span<TxPacket> frames) {
   std::size_t used = state_->emit_control(now, frames);
   used += state_->emit_heartbeats(now, frames.subspan(used));
+  used += state_->emit_agreements(now, frames.subspan(used));
   State& s = *state_;
   used += s.sender.send_retained(now, s.control, s.tags, frames.subspan(used), s.timer);
   used += s.sender.send(now, s.open_operations, frames.subspan(used), s.timer);
@@ -22,6 +23,25 @@ std::size_t Endpoint::State::emit_control(Time now, std::span<TxPacket> frames) 
     const std::optional<ControlDue> one = control.pop();
     if (!one) break;
     if (fill_control(now, *one, frames[used])) ++used;
+  }
+  return used;
+}
+
+std::size_t Endpoint::State::emit_agreements(Time now, std::span<TxPacket> frames) {
+  std::size_t used = 0;
+  while (used < frames.size()) {
+    const std::optional<AgreementPacket> one = control.pop_agreement();
+    if (!one) break;
+    tarpon_header header = writer.header(now, one->peer, TARPON_AGREEMENT, 0, 0, 0);
+    header.closed_below = 0;  // it belongs to no tag
+    TxPacket& frame = frames[used++];
+    frame.peer = one->peer;
+    frame.flow = 0;
+    frame.payload = frame.room;
+    frame.lender = kNoLender;
+    frame.length = sizeof one->payload;
+    std::memcpy(frame.room, &one->payload, sizeof one->payload);
+    writer.write(header, {.slot = 0, .flags = header.flags}, {&frame, 1});
   }
   return used;
 }

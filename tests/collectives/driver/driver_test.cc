@@ -110,6 +110,51 @@ struct LiveRank {
   std::optional<Driven> driven;
 };
 
+/// A communicator of the same two ranks. Its line on the control mesh is never opened, so nothing
+/// passes there.
+struct MuteSplit {
+  explicit MuteSplit(LiveRank& job)
+      : options(split_options(job.connection.agreed)),
+        line(job.driver, options.endpoint.communicator, {0, 1}),
+        engine(options, *line),
+        membership(job.connection.membership->split({.rank = options.endpoint.rank,
+                                                     .world_size = 2,
+                                                     .job = options.endpoint.job,
+                                                     .communicator = options.endpoint.communicator,
+                                                     .budgets = {{0, 0.1, 0.5}}},
+                                                    {0, 1})),
+        driven(job.driver, engine, options.endpoint, *line, *membership) {
+    membership->start({.learned = [](const Fact&) {},
+                       .aborted = [](Rank, const std::string&) {},
+                       .last_heard = [](Rank) { return Time{}; },
+                       .next_numbers = [] { return std::vector<EpochRecord::Start>(); },
+                       .epoch_decided = [](const EpochRecord&) {},
+                       .rejoining = [](std::uint64_t) {},
+                       .send =
+                           [this](const std::vector<AgreementPacket>& packets) {
+                             driven.tell([&](Engine& one) { one.send(packets); });
+                           }});
+  }
+  ~MuteSplit() {
+    driven.stop();
+    membership->stop();
+  }
+  MuteSplit(const MuteSplit&) = delete;
+  MuteSplit& operator=(const MuteSplit&) = delete;
+
+  static EngineOptions split_options(EngineOptions options) {
+    options.endpoint.communicator = 5;
+    options.endpoint.recorder = nullptr;
+    return options;
+  }
+
+  const EngineOptions options;
+  SplitLine line;
+  Engine engine;
+  std::unique_ptr<Membership> membership;
+  Driven driven;
+};
+
 /// Rank 0 of two. The other one makes no call, unless a test does.
 class DriverTest : public testing::Test {
  protected:
@@ -276,6 +321,24 @@ TEST_F(DriverTest, wait__refused_packets_are_recorded_in_intervals) {
   mine().driver.poll(1ms);
   ASSERT_EQ(refusals().size(), 2u);
   EXPECT_EQ(refusals()[1].value, 7u);
+}
+
+TEST_F(DriverTest, verdict__comes_by_datagrams_where_the_control_mesh_is_mute) {
+  std::array<std::optional<MuteSplit>, 2> parts;
+  for (Rank rank = 0; rank < 2; ++rank) {
+    parts[rank].emplace(*ranks_[rank]);
+    ranks_[rank]->driver.start_thread();
+  }
+  std::array<StepVerdict, 2> verdicts;
+  std::thread other(
+      [&] { verdicts[1] = parts[1]->membership->agree(3, {.lost_fraction = 0.2}, 120s); });
+  verdicts[0] = parts[0]->membership->agree(3, {}, 120s);
+  other.join();
+  for (const StepVerdict& verdict : verdicts) {
+    EXPECT_EQ(verdict.verdict, Verdict::skip);
+    EXPECT_EQ(verdict.reporters, 0b11u);
+    EXPECT_THAT(verdict.detail, HasSubstr("20.00 %"));
+  }
 }
 
 }  // namespace

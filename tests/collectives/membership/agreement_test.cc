@@ -6,12 +6,11 @@
 
 #include <array>
 #include <cmath>
-#include <deque>
 #include <limits>
-#include <map>
 #include <optional>
 
 #include "collectives/allreduce.h"
+#include "tests/support/agreement_job.h"
 #include "tests/support/sanitized.h"
 #include "transport/random.h"
 
@@ -19,8 +18,9 @@ namespace tarpon::agreement_test {
 namespace {
 
 using testing::HasSubstr;
+using testing_support::AgreementJob;
 
-constexpr Time kStart{1s};
+constexpr Time kStart = AgreementJob::kStart;
 
 TEST(AgreementTest, budget_for__the_last_phase_that_has_begun) {
   const std::vector<LossBudget> budgets{{0, 0.5, 0.9}, {100, 0.1, 0.5}, {200, 0.01, 0.2}};
@@ -118,90 +118,8 @@ TEST(AgreementTest, encode__decode_inverts_it_and_refuses_the_rest) {
   EXPECT_FALSE(decode_agreement(wrong));
 }
 
-/// Machines joined by queues that keep the order of each pair, as connections do. A dead rank's
-/// messages still arrive, before the news of its death.
-class Job {
- public:
-  explicit Job(Rank ranks, const std::vector<LossBudget>& budgets = {{0, 0.1, 0.5}})
-      : queues_(ranks, std::vector<std::deque<AgreementMessage>>(ranks)), dead_(ranks) {
-    for (Rank rank = 0; rank < ranks; ++rank) facts_.emplace_back(ranks);
-    for (Rank rank = 0; rank < ranks; ++rank) machines_.emplace_back(rank, facts_[rank], budgets);
-  }
-
-  Agreement& operator[](Rank rank) { return machines_[rank]; }
-
-  void report(Rank rank, std::uint64_t step, double lost, std::uint64_t digest = 0) {
-    machines_[rank].report(step, {.lost_fraction = lost, .digest = digest}, 1s, now);
-    collect(rank);
-  }
-
-  /// Of what `rank` has said last, `cut` messages never leave it.
-  void kill(Rank rank, std::size_t cut = 0) {
-    dead_[rank] = true;
-    for (Rank peer = 0; peer < size() && cut > 0; ++peer) {
-      std::deque<AgreementMessage>& queue = queues_[rank][peer];
-      for (; cut > 0 && !queue.empty(); --cut) queue.pop_back();
-    }
-  }
-
-  /// Delivers one message from `from` to `to`, or the news of a death. False: nothing to deliver.
-  bool deliver(Rank from, Rank to) {
-    if (dead_[to]) return false;
-    std::deque<AgreementMessage>& queue = queues_[from][to];
-    if (!queue.empty()) {
-      const auto message = decode_agreement(encode(queue.front()));
-      queue.pop_front();
-      machines_[to].receive(from, *message, now);
-    } else if (dead_[from] && !knows_[{from, to}]) {
-      knows_[{from, to}] = true;
-      facts_[to].learn(
-          {.rank = from, .standing = Standing::dead, .evidence = {}, .next_numbers = {}});
-      machines_[to].facts_changed(now);
-    } else {
-      return false;
-    }
-    collect(to);
-    return true;
-  }
-
-  void deliver_all() {
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (Rank from = 0; from < size(); ++from) {
-        for (Rank to = 0; to < size(); ++to) moved |= from != to && deliver(from, to);
-      }
-    }
-  }
-
-  void pass(Duration time) {
-    now += time;
-    for (Rank rank = 0; rank < size(); ++rank) {
-      if (dead_[rank]) continue;
-      machines_[rank].tick(now);
-      collect(rank);
-    }
-  }
-
-  Rank size() const { return static_cast<Rank>(machines_.size()); }
-  bool dead(Rank rank) const { return dead_[rank]; }
-  Time now = kStart;
-
- private:
-  void collect(Rank rank) {
-    for (auto& [to, message] : machines_[rank].take_outbox()) {
-      queues_[rank][to].push_back(message);
-    }
-  }
-
-  std::deque<Facts> facts_;
-  std::deque<Agreement> machines_;
-  std::vector<std::vector<std::deque<AgreementMessage>>> queues_;  // [from][to]
-  std::vector<bool> dead_;
-  std::map<std::pair<Rank, Rank>, bool> knows_;  // [dead, by whom]
-};
-
 TEST(AgreementTest, all_report__one_verdict_everywhere) {
-  Job job(3);
+  AgreementJob job(3);
   for (Rank rank = 0; rank < 3; ++rank) job.report(rank, 4, rank == 1 ? 0.2 : 0.0);
   job.deliver_all();
   for (Rank rank = 0; rank < 3; ++rank) {
@@ -215,7 +133,7 @@ TEST(AgreementTest, all_report__one_verdict_everywhere) {
 }
 
 TEST(AgreementTest, digests__those_that_differ_from_the_lowest_rank_s_are_named) {
-  Job job(5);
+  AgreementJob job(5);
   const std::array<std::uint64_t, 5> digests{0, 7, 8, 7, 9};  // rank 0 tells none
   for (const Rank rank : std::initializer_list<Rank>{4, 2, 0, 1, 3}) {
     job.report(rank, 4, 0, digests[rank]);
@@ -250,7 +168,7 @@ TEST(AgreementTest, gone__ranks_that_left_and_those_whose_processes_ended) {
 }
 
 TEST(AgreementTest, late_rank__is_not_waited_for_and_gets_the_same) {
-  Job job(3);
+  AgreementJob job(3);
   job.report(0, 4, 0);
   job.report(1, 4, 0);
   job.deliver_all();
@@ -265,7 +183,7 @@ TEST(AgreementTest, late_rank__is_not_waited_for_and_gets_the_same) {
 }
 
 TEST(AgreementTest, rank_that_was_late_for_a_call__is_not_waited_for) {
-  Job job(3);
+  AgreementJob job(3);
   job[0].report(4, {.lost_fraction = 0, .late = 0b100}, 1s, job.now);
   job.report(1, 4, 0);
   job.deliver_all();
@@ -276,7 +194,7 @@ TEST(AgreementTest, rank_that_was_late_for_a_call__is_not_waited_for) {
 }
 
 TEST(AgreementTest, silent_rank__is_not_waited_for) {
-  Job job(3);
+  AgreementJob job(3);
   job[0].set_silent(0b100, job.now);
   job.report(0, 4, 0);
   job.report(1, 4, 0);
@@ -297,7 +215,7 @@ TEST(AgreementTest, silent_rank__is_not_waited_for) {
 }
 
 TEST(AgreementTest, decider__that_is_late_itself_decides_from_the_others) {
-  Job job(3);
+  AgreementJob job(3);
   job.report(1, 0, 0.2);
   job.report(2, 0, 0);
   job.deliver_all();
@@ -307,7 +225,7 @@ TEST(AgreementTest, decider__that_is_late_itself_decides_from_the_others) {
 }
 
 TEST(AgreementTest, decider_dies__before_it_decided_the_next_one_does) {
-  Job job(4);
+  AgreementJob job(4);
   for (Rank rank = 1; rank < 4; ++rank) job.report(rank, 0, 0.0);
   job.kill(0);
   job.deliver_all();
@@ -318,7 +236,7 @@ TEST(AgreementTest, decider_dies__before_it_decided_the_next_one_does) {
 }
 
 TEST(AgreementTest, decider_dies__what_it_told_one_rank_the_next_decider_passes_on) {
-  Job job(4);
+  AgreementJob job(4);
   for (Rank rank = 0; rank < 4; ++rank) job.report(rank, 0, rank == 0 ? 0.2 : 0.0);
   for (Rank rank = 1; rank < 4; ++rank) ASSERT_TRUE(job.deliver(rank, 0));
   // It has decided: skip. The verdict reaches rank 3 alone.
@@ -332,7 +250,7 @@ TEST(AgreementTest, decider_dies__what_it_told_one_rank_the_next_decider_passes_
 }
 
 TEST(AgreementTest, next_decider__waits_for_ranks_that_still_hear_the_old_one) {
-  Job job(3);
+  AgreementJob job(3);
   for (Rank rank = 1; rank < 3; ++rank) job.report(rank, 0, 0.0);
   job.kill(0);
   while (job.deliver(0, 1)) continue;  // rank 2 does not know yet
@@ -345,7 +263,7 @@ TEST(AgreementTest, next_decider__waits_for_ranks_that_still_hear_the_old_one) {
 }
 
 TEST(AgreementTest, forgotten__steps_are_not_decided_again) {
-  Job job(2);
+  AgreementJob job(2);
   for (std::uint64_t step = 0; step < Agreement::kKept + 3; ++step) {
     for (Rank rank = 0; rank < 2; ++rank) job.report(rank, step, 0.0);
     job.deliver_all();
@@ -366,7 +284,7 @@ TEST(AgreementTest, forgotten__steps_are_not_decided_again) {
 }
 
 TEST(AgreementTest, forgotten__by_others_holds_for_the_next_decider) {
-  Job job(3);
+  AgreementJob job(3);
   for (std::uint64_t step = 0; step < Agreement::kKept + 3; ++step) {
     for (Rank rank = 0; rank < 3; ++rank) job.report(rank, step, 0.0);
     job.deliver_all();
@@ -390,7 +308,7 @@ TEST(AgreementTest, two_verdicts__of_one_step_halt_whoever_hears_them) {
     message.kind = AgreementMessage::Kind::verdict;
     message.step = 9;
     message.verdict = {verdict, 9, 0, 1, from, ""};
-    rank.receive(from, message, kStart);
+    rank.receive(from, message, Agreement::Carrier::stream, kStart);
   };
   say(0, Verdict::apply);
   say(0, Verdict::apply);
@@ -405,7 +323,7 @@ TEST(AgreementTest, two_verdicts__of_one_step_halt_whoever_hears_them) {
 }
 
 /// No two living ranks hold different verdicts.
-void expect_alike(Job& job, std::uint64_t step) {
+void expect_alike(AgreementJob& job, std::uint64_t step) {
   std::optional<StepVerdict> first;
   for (Rank rank = 0; rank < job.size(); ++rank) {
     if (job.dead(rank)) continue;
@@ -417,15 +335,15 @@ void expect_alike(Job& job, std::uint64_t step) {
   }
 }
 
-/// Deaths between any two messages, messages of pairs in any order: in the end all
-/// survivors have a verdict.
+/// Deaths between any two messages, messages of pairs in any order, datagrams in any order and
+/// number: in the end all survivors have a verdict.
 TEST(AgreementTest, random_deaths__never_two_verdicts_of_one_step) {
   for (std::uint64_t seed = 1; seed <= (testing_support::kSanitizer ? 500 : 3000) && !HasFailure();
        ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random random(seed);
     const auto ranks = static_cast<Rank>(2 + random.below(5));
-    Job job(ranks);
+    AgreementJob job(ranks);
     Rank alive = ranks;
     for (std::uint64_t step = 0; step < 3; ++step) {
       std::vector<bool> reported(ranks);
@@ -442,14 +360,18 @@ TEST(AgreementTest, random_deaths__never_two_verdicts_of_one_step) {
           job.deliver(a, b);
         }
         if (random.below(40) == 0) job.pass(1s);
+        if (random.below(3) == 0) job.stir_datagrams(random);
         for (std::uint64_t known = 0; known <= step; ++known) expect_alike(job, known);
       }
       for (Rank rank = 0; rank < ranks; ++rank) {
         if (!job.dead(rank) && !reported[rank]) job.report(rank, step, 0);
       }
     }
+    if (random.chance(0.5)) job.lose_datagrams();
     job.deliver_all();
     job.pass(5s);
+    job.deliver_all();
+    job.deliver_datagrams();  // late ones
     job.deliver_all();
     for (std::uint64_t step = 0; step < 3 && !HasFailure(); ++step) {
       expect_alike(job, step);

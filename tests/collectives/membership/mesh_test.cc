@@ -187,7 +187,8 @@ class MeshTest : public testing::Test {
                          .last_heard = [](Rank) { return Time{}; },
                          .next_numbers = [] { return std::vector<EpochRecord::Start>(); },
                          .epoch_decided = [](const EpochRecord&) {},
-                         .rejoining = [](std::uint64_t) {}});
+                         .rejoining = [](std::uint64_t) {},
+                         .send = [](const std::vector<AgreementPacket>&) {}});
   }
 
   void open_all(std::uint32_t ranks) {

@@ -35,17 +35,21 @@ TEST(ControlQueueTest, push__one_peer_takes_no_room_of_another) {
   for (std::uint32_t i = 0; i < 1000; ++i) {
     queue.push(ControlDue{.peer = 1});
     queue.push(HeartbeatDue{.peer = 1, .numbers = {}});
+    queue.push(AgreementPacket{.peer = 1, .payload = {}});
     queue.push(RetainedDue{.peer = 1, .tag = i, .count = 1});
   }
   EXPECT_TRUE(queue.push(ControlDue{.peer = 2}));
+  queue.push(AgreementPacket{.peer = 2, .payload = {}});
   queue.push(HeartbeatDue{.peer = 2, .numbers = {}});
   queue.push(RetainedDue{.peer = 2, .count = 1});
-  std::size_t control = 0, heartbeats = 0, retained = 0;
+  std::size_t control = 0, heartbeats = 0, agreements = 0, retained = 0;
   while (queue.pop()->peer == 1) ++control;
   while (queue.pop_heartbeat()->peer == 1) ++heartbeats;
+  while (queue.pop_agreement()->peer == 1) ++agreements;
   for (; queue.front_retained()->peer == 1; queue.pop_retained()) ++retained;
   EXPECT_EQ(control, ControlQueue::kMaxControl);
   EXPECT_EQ(heartbeats, ControlQueue::kMaxHeartbeats);
+  EXPECT_EQ(agreements, ControlQueue::kMaxAgreements);
   EXPECT_EQ(retained, ControlQueue::kMaxRetained);
   // A peer that has been dropped and is not dead has all its room.
   for (int round = 0; round < 2; ++round) {
@@ -108,6 +112,7 @@ TEST(ControlQueueTest, push__nothing_to_the_dead) {
   standings.set_dead(1);
   EXPECT_TRUE(queue.push(ControlDue{.peer = 1}));
   queue.push(HeartbeatDue{.peer = 1, .numbers = {}});
+  queue.push(AgreementPacket{.peer = 1, .payload = {}});
   EXPECT_TRUE(queue.empty());
 }
 
@@ -117,12 +122,14 @@ TEST(ControlQueueTest, drop__what_is_due_to_one_peer) {
   for (const Rank peer : {Rank{1}, Rank{2}}) {
     queue.push(ControlDue{.peer = peer});
     queue.push(HeartbeatDue{.peer = peer, .numbers = {}});
+    queue.push(AgreementPacket{.peer = peer, .payload = {}});
     queue.push(RetainedDue{.peer = peer, .count = 1});
   }
   queue.drop(1);
   EXPECT_EQ(queue.pop()->peer, 2);
   EXPECT_FALSE(queue.pop().has_value());
   EXPECT_EQ(queue.pop_heartbeat()->peer, 2);
+  EXPECT_EQ(queue.pop_agreement()->peer, 2);
   EXPECT_EQ(queue.front_retained()->peer, 2);
   queue.drop(2);
   EXPECT_TRUE(queue.empty());
