@@ -76,7 +76,7 @@ def bounded_hook(
                       count
     halt_above        the third step in a row that lost more than this share is a HaltError (0.5)
     compare_every     steps in which all parameters of all ranks are compared once, a part at each
-                      step; 0: never. Distances are measured once in so many steps at most
+                      step; 0: never
     largest_distance  relative distance of a rank's parameters from the mean above which all ranks
                       take those of one rank, of the majority
     allow_pickle      permits the state that ranks take from each other to hold objects of any class.

@@ -1,6 +1,8 @@
 """When the ranks compare their models, and what becomes of models that differ."""
 
-from typing import Any, Optional, Sequence, Tuple
+import itertools
+import math
+from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -18,14 +20,17 @@ _TAG_OF_STEPS = 1 << 30
 _STEPS_OF_TAGS = 1 << 20
 _TAG_OF_USERS = _TAG_OF_STEPS + _STEPS_OF_TAGS
 
+_LEAST_PAUSE = 11  # steps between two measurements
+
 
 class ReplicaCheck:
     """One rank's part. `every`: steps in which all parameters are compared once; 0: never.
 
     A rank tells the digest of a part of its parameters with its report of a step, another part at each
     step. So a comparison costs a step next to nothing, and a rank that left out a step() is found at
-    the next one. Digests that differ say nothing about how far the models are apart: measuring that
-    reads and exchanges whole models, so it is done once in `every` steps at most.
+    the next one. Digests that differ say nothing about how far the models are apart. That is measured
+    for the part: when digests differ at first, and then not more often than every ten steps or so.
+    Only where the part is too far apart are whole models measured, and exchanged.
     """
 
     def __init__(
@@ -36,14 +41,19 @@ class ReplicaCheck:
         self._options = options
         self._deadline: float = options.deadline  # type: ignore[assignment]
         self._every = every
+        # So that all parts are measured in turn while models drift.
+        least = min(_LEAST_PAUSE, every)
+        self._pause = next(n for n in itertools.count(least) if math.gcd(n, every) == 1 or every == 0)
         self._measures_from = 0  # step; alike on all ranks, since verdicts alone change it
         self._digest = (-1, 0)  # step, and what this rank tells at it
 
     def prepare(self, step: int) -> None:
         """Computes what this rank tells at `step`, while its gradients travel."""
         if self._every > 0:
-            part = replicas.part(list(self._model.parameters()), step, self._every)
-            self._digest = (step, replicas.digest(part))
+            self._digest = (step, replicas.digest(self._compared_at(step)))
+
+    def _compared_at(self, step: int) -> List[torch.Tensor]:
+        return replicas.part(list(self._model.parameters()), step, self._every)
 
     def digest(self, step: int) -> int:
         """What this rank tells at `step`; 0: nothing. The step is not applied yet."""
@@ -61,8 +71,8 @@ class ReplicaCheck:
             return
         step.replicas_equal = not verdict.differing
         if verdict.differing and step.step >= self._measures_from:
-            self._measures_from = step.step + self._every
-            self._bring_together(communicator, step, verdict)
+            self._measures_from = step.step + self._pause
+            self._measure(communicator, step, verdict)
 
     def compare(
         self, communicator: Communicator, step: int, largest_distance: Optional[float] = None
@@ -73,18 +83,22 @@ class ReplicaCheck:
         tag = _TAG_OF_USERS + step % _STEPS_OF_TAGS
         return self._compare(communicator, tag, largest_distance, in_minority=False)
 
-    def _bring_together(
-        self, communicator: Communicator, step: StepReport, verdict: Verdict
-    ) -> None:
-        """Measures how far the models are apart, and resyncs where that is too far.
+    def _measure(self, communicator: Communicator, step: StepReport, verdict: Verdict) -> None:
+        """Says in `step` how far the part is apart; where that is too far, how far the models are, which
+        then become one.
 
         A rank that stands still meanwhile costs the deadline.
         """
-        differing = communicator.rank in verdict.differing
-        most_differ = 2 * len(verdict.differing) > communicator.world_size
         tag = _TAG_OF_STEPS + step.step % _STEPS_OF_TAGS
         largest = self._options.largest_distance
         try:
+            step.distance = replicas.distance(
+                communicator, self._compared_at(step.step), tag, self._deadline
+            )
+            if step.distance <= largest and largest > 0:
+                return
+            differing = communicator.rank in verdict.differing
+            most_differ = 2 * len(verdict.differing) > communicator.world_size
             found = self._compare(communicator, tag, largest, differing != most_differ)
         except TarponError as error:
             step.detail = f"the models could not be compared: {error}"
