@@ -11,6 +11,7 @@ DELAY = f"{DELAYED_RANK}:0.2:0.05:0.5"  # 0.05 to 0.5 s, in a fifth of the steps
 # Ranks but 0, whose clock counts, stand still: one at a time, for so many seconds, every so many
 # steps.
 PAUSE_S, STEPS_OF_PAUSE, FIRST_PAUSE = (1.0, 3.0), 50, 30
+SILENT_AFTER_S = 0.1  # of bounded training there
 
 Plan = collections.namedtuple("Plan", "minutes seeds steps every limit_s")
 PLANS = {"usual": Plan(58, 3, 240, 5, 240),
@@ -82,7 +83,10 @@ class Cell(collections.namedtuple("Cell", "name ranks congestion beside contende
         options = ["--width", str(network.width), "--parts", str(network.parts),
                    "--bucket-mb", str(network.bucket_mb)]
         options += ["--delay", self.delay] if self.delay else []
-        return options + (["--pauses", pauses(seed, steps, self.ranks)] if self.pauses else [])
+        if self.pauses:
+            options += ["--pauses", pauses(seed, steps, self.ranks),
+                        "--silent-after", str(SILENT_AFTER_S)]
+        return options
 
 
 def pauses(seed, steps, ranks):

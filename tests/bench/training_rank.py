@@ -95,7 +95,7 @@ class Training:
             self.hook = tarpon_torch.bounded_hook(
                 self.ddp, self.optimizer, loss_target=self.arguments.loss_target,
                 codec={"on": True, "off": False, "auto": None}[self.arguments.codec],
-                on_report=self.reports.steps.append)
+                silent_after=self.arguments.silent_after, on_report=self.reports.steps.append)
 
     def step(self, number, optimizer):
         images, labels = self.digits.of_step(number)
@@ -187,6 +187,7 @@ def parse():
     parser.add_argument("--bucket-mb", type=int, default=25, help="of DistributedDataParallel")
     parser.add_argument("--pauses", default="", metavar="RANK:STEP:SECONDS,...",
                         help="RANK stands still for so long at the beginning of STEP")
+    parser.add_argument("--silent-after", type=float, help="seconds; of bounded_hook()")
     parser.add_argument("--loss-target", type=float)
     parser.add_argument("--codec", choices=("auto", "on", "off"), default="auto")
     parser.add_argument("--delay", metavar="RANK:SHARE:LOW:HIGH",
