@@ -39,8 +39,11 @@ Driven::~Driven() {
 std::shared_ptr<PendingCall> Driven::submit(const AllreduceArguments& arguments, bool waits) {
   const Time asked = monotonic_now();
   const bool nonfinite = engine_.looks_nonfinite(arguments);
-  if (arguments.follows && !engine_.refusal(arguments)) {
-    std::memset(arguments.output, 0, arguments.count * element_bytes(arguments.type));
+  if (arguments.follows) {
+    if (behind(arguments.tag) == 0) return nullptr;
+    if (!engine_.refusal(arguments)) {
+      std::memset(arguments.output, 0, arguments.count * element_bytes(arguments.type));
+    }
   }
   const std::unique_lock lock = driver_.claim();
   if (arguments.follows && engine_.behind(arguments.tag) == 0) return nullptr;

@@ -129,6 +129,13 @@ bool Engine::start(const Waiting& next, Time now) noexcept {
                       fmt::format("allreduce: this rank no longer remembers the numbers of tag {}: "
                                   "use a new tag",
                                   next.call->arguments.tag)};
+  } else if (next.call->arguments.follows &&
+             endpoint_.ended_elsewhere(next.call->arguments.tag, next.call->report.operation) ==
+                 0) {
+    refused =
+        Refusal{AbortReason::exception,
+                "allreduce: the ranks that had ended the call are gone, so there is no result "
+                "to follow"};
   } else {
     try {
       const std::uint32_t number = endpoint_.next_number(next.call->arguments.tag);

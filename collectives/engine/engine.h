@@ -137,9 +137,10 @@ class Engine {
   /// not told.
   void learn(const Fact& fact, Time now);
 
-  /// Sets the ranks that wait in rejoin(), bit r: rank r: learnt bounds do not wait for them.
   /// Bounds::set_loss_target().
   void set_loss_target(double share);
+
+  /// Sets the ranks that wait in rejoin(), bit r: rank r: learnt bounds do not wait for them.
   void set_rejoining(std::uint64_t ranks, Time now) { endpoint_.set_rejoining(ranks, now); }
 
   /// The next number of each tag that some live rank, this one included, has not passed, as far as

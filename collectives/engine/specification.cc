@@ -160,7 +160,9 @@ HoldPolicy TarCall::hold_policy(const CallBound& bound) const {
       !endpoint_.detects_silence()) {
     return {};
   }
-  HoldPolicy hold{.above = LossBudget::usual(setting_.bounds->loss_target()).skip_above / 2,
+  // A target that has grown changes no budget of steps.
+  const double target = std::min(setting_.mechanisms.loss_target, setting_.bounds->loss_target());
+  HoldPolicy hold{.above = LossBudget::usual(target).skip_above / 2,
                   .grace = std::max(kLeastGrace, bound.whole / 4)};
   hold.until[kGather] = deadline_ - std::min(work_left(copies()), bound.whole / 2);
   hold.until[kScatter] = hold.until[kGather] - bound.gather;

@@ -105,6 +105,11 @@ class Agreement {
   /// longer keeps reads as a halt without reporters.
   std::optional<StepVerdict> verdict(std::uint64_t step) const;
 
+  /// Whether no verdict of `step` has come. A step below the kept ones may have had one.
+  bool may_lack(std::uint64_t step) const {
+    return step >= undecided_from_ && find(step) == nullptr;
+  }
+
   /// Acts upon a row that has risen.
   void facts_changed(Time now);
 

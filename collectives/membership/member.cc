@@ -159,7 +159,7 @@ void Member::receive(const AgreementPacket& packet, Time now) {
   const auto message = unpack(packet.payload);
   if (!message || packet.peer >= facts_.world_size() || packet.peer == rank_) return;
   // One that has come by the stream before may be older than what the stream said since.
-  const bool fresh = !agreement_.verdict(message->step);
+  const bool fresh = agreement_.may_lack(message->step);
   if (message->kind == AgreementMessage::Kind::verdict && fresh && facts_.is_live(packet.peer)) {
     rejoining_.told_of(message->verdict.rejoin);
     note_rejoin(now);

@@ -117,11 +117,12 @@ class Results:
                 found.append(at_most(1.0, f"{cell.name}, {contender.name}: time to 97 % / that of "
                                      "exact calls", times))
             else:
-                tail = [percentile(run.step_s, 0.99) for run in self.of(cell, contender)]
-                exact = [percentile(run.step_s, 0.99) for run in self.runs
-                         if run.cell is cell and run.contender.kind == "exact"]
+                exact = {run.seed: percentile(run.step_s, 0.99) for run in self.runs
+                         if run.cell is cell and run.contender.kind == "exact"}
+                tails = [percentile(run.step_s, 0.99) / exact[run.seed]
+                         for run in self.of(cell, contender) if run.seed in exact]
                 found.append(at_most(1.1, f"{cell.name}, {contender.name}: P99 of a step / that of "
-                                     "exact calls", [a / b for a, b in zip(tail, exact)]))
+                                     "exact calls", tails))
             shares = [100 * run.reports[0].get("skipped", 0) / len(run.step_s)
                       for run in self.of(cell, contender)]
             found.append(at_most(0.5, f"{cell.name}, {contender.name}: skipped steps, %", shares))

@@ -68,8 +68,6 @@ void TargetBound::start_anew() {
 
 void TargetBound::set_target(double target) {
   target_ = target;
-  debt_ = 0;
-  correction_ = 1;
   if (bound_) solve();
 }
 

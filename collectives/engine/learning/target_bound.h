@@ -39,7 +39,7 @@ class TargetBound {
   /// REQUIRES: 0 < target < 1.
   explicit TargetBound(double target) : target_(target) {}
 
-  /// From now on. What was lost against the target before does not count against the new one.
+  /// From now on. What was learnt about the error of the estimate stays: it is relative to the target.
   /// REQUIRES: 0 < target < 1.
   void set_target(double target);
 

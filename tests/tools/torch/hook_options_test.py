@@ -39,7 +39,10 @@ WRONG = [
     ({"rejoin_deadline": None}, "rejoin_deadline=None: give seconds"),
     ({"rejoin_deadline": float("nan")}, "rejoin_deadline=nan: give seconds"),
     ({"loss_target": "0.1%"}, "loss_target='0.1%': give a share"),
-    ({"loss_target": 5}, "loss_target=5: give a share"),
+    ({"loss_target": 1}, "loss_target=1: give a share above 0 and below 1"),
+    ({"loss_target": lambda step: step}, "loss_target(0)=0: give a share"),
+    ({"loss_target": len}, "loss_target(0): TypeError: object of type 'int' has no len()"),
+    ({"silent_after": 0}, "silent_after=0: give seconds"),
     ({"skip_above": 0}, "skip_above=0: give a share"),
     ({"halt_above": 2.0}, "halt_above=2.0: give a share"),
     ({"retain_bytes": -5}, "retain_bytes=-5: give bytes"),
@@ -90,6 +93,8 @@ def wrong_on_one():
         {"deadline": "10s"} if rank == 1 else {},
         {"compare_every": 50 + rank},
         {"bound": [None, 0.5][rank]},
+        {"silent_after": [0.3, 0.2][rank]},
+        {"loss_target": [0.01, lambda step: 0.01][rank]},
     ):
         try:
             tarpon_torch.bounded_hook(ddp, optimizer, **options).finish()
@@ -123,6 +128,8 @@ def test_wrong_on_one():
             "rank 1: deadline='10s': give seconds above 0, as a number: 0.5 for example",
             "compare_every: 50 on rank 0, 51 on rank 1: give all ranks the same",
             "bound: None on rank 0, 0.5 on rank 1: give all ranks the same",
+            "rank 1 has silent_after_us=200000, and rank 0 300000: give all ranks the same",
+            "loss_target (1: a function): 0 on rank 0, 1 on rank 1: give all ranks the same",
         ], said
 
 

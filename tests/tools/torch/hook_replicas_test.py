@@ -9,6 +9,8 @@ import torch.distributed as dist
 from models import ddp_and_sgd, digest, expect_same_digests, reports_of, summary, train_on
 
 import tarpon_torch
+from tarpon_torch import replicas
+from tarpon_torch.replica_check import pause_of
 
 LONG = 5.0  # nothing is lost on loopback where a call has so much time
 
@@ -55,6 +57,20 @@ def drifting():
     result = reports_of(hook)
     hook.finish()
     return result
+
+
+def test_parts():
+    """All of the bytes have their turn, and all parts are measured while models drift."""
+    tensors = [torch.arange(30_001, dtype=torch.float32), torch.arange(7), torch.ones(40_000).half()]
+    for count in (1, 2, 3, 7):
+        found = [replicas.part(tensors, number, count) for number in range(count)]
+        flat = [b"".join(t.numpy().tobytes() for t in part) for part in found]
+        assert b"".join(flat) == b"".join(t.numpy().tobytes() for t in tensors), count
+    assert replicas.parts(tensors, 100) == 4 and replicas.parts(tensors, 2) == 2
+    for count in range(1, 301):
+        pause = pause_of(count)
+        assert len({step * pause % count for step in range(count)}) == count, (count, pause)
+        assert min(11, count) <= pause < 16, (count, pause)
 
 
 def test_drifting():
@@ -167,6 +183,7 @@ FUNCTIONS = {
 }
 TESTS = {
     "strayed": test_strayed,
+    "parts": test_parts,
     "drifting": test_drifting,
     "left_out": test_left_out,
     "exactly": test_exactly,

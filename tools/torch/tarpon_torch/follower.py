@@ -1,13 +1,14 @@
 """How a rank that is behind makes a step without a forward and a backward pass."""
 
+import collections
 import dataclasses
-from typing import Any, Dict, List, Tuple
+from typing import Any, Deque, Dict, List, Optional, Tuple
 
 import torch
 import torch.distributed as dist
 
 from .communicator import Communicator, can_carry
-from .library import TarponError
+_STEPS_THAT_COUNT = 8
 
 
 def collectives_of(ddp: Any) -> str:
@@ -47,7 +48,8 @@ class Follower:
         self._is_whole = False  # the last bucket of a backward pass has been seen
         self._is_carried = True  # every bucket, by Tarpon
         self._passes = 0  # backward passes of the open step
-        self._usual_passes = 0  # of the step before
+        # Of the latest steps. One may have more: all ranks left out the step() before it.
+        self._usual_passes: Deque[int] = collections.deque(maxlen=_STEPS_THAT_COUNT)
 
     def note(self, bucket: "dist.GradBucket") -> None:
         """A bucket of a backward pass."""
@@ -71,32 +73,40 @@ class Follower:
         self._passes += 1
 
     def step_ends(self) -> None:
-        self._usual_passes, self._passes = self._passes, 0
+        if self._passes > 0:
+            self._usual_passes.append(self._passes)
+        self._passes = 0
 
-    def behind(self, communicator: Communicator) -> int:
-        """Steps of which the other ranks have averaged all buckets, and this rank none."""
-        if not self._is_whole:
+    def behind(self, communicator: Communicator, ddp: Any) -> int:
+        """Steps of which the other ranks have averaged all buckets, and this rank none; 0 where obstacle()
+        has something to say."""
+        if self.obstacle(ddp) is not None:
             return 0
         return min(communicator.behind(tag) for tag in range(len(self._layouts)))
 
-    def check(self, ddp: Any) -> None:
-        """Errors: TarponError, where a step does more than average gradients by Tarpon, once."""
-        if self._usual_passes > 1:
-            raise TarponError(
-                f"follow(): each step has {self._usual_passes} averaged backward passes: average only in the "
-                "last one, the others under no_sync()"
+    def obstacle(self, ddp: Any) -> Optional[str]:
+        """Why no step can be followed: a step does more than average gradients by Tarpon, once."""
+        if not self._is_whole or not self._usual_passes:
+            return "this rank has made no step of its own yet"
+        if min(self._usual_passes) > 1:
+            return (
+                f"each step has {min(self._usual_passes)} averaged backward passes: average only in the last "
+                "one, the others under no_sync()"
             )
         if not self._is_carried:
-            raise TarponError(
-                "follow(): the process group averages some buckets (sparse, complex, or of another device), "
-                "and their results are not kept: make the step with a forward and a backward pass"
+            return (
+                "the process group averages some buckets (sparse, complex, or of another device), and their "
+                "results are not kept: make the step with a forward and a backward pass"
             )
+        if getattr(ddp, "static_graph", False):
+            return "static_graph=True: which parameters get no gradient is not known without a pass"
         collectives = collectives_of(ddp)
         if collectives:
-            raise TarponError(
-                f"follow(): {collectives}: each forward pass has a collective, in which the other ranks would "
-                "wait for this one: give False to DistributedDataParallel"
+            return (
+                f"{collectives}: each forward pass has a collective, in which the other ranks would wait for "
+                "this one: give False to DistributedDataParallel"
             )
+        return None
 
     def empty_buckets(self) -> List[torch.Tensor]:
         """Memory for the buckets of a backward pass; the tag of each is its place."""
@@ -113,3 +123,9 @@ class Follower:
                     parameter.grad = found.clone()
                 else:
                     parameter.grad.copy_(found)
+
+    def drop_gradients(self) -> None:
+        """Of set_gradients(): the next backward pass must not add to them."""
+        for layout in self._layouts.values():
+            for parameter in layout.parameters:
+                parameter.grad = None

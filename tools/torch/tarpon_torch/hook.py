@@ -188,7 +188,8 @@ class BoundedHook:
             size = call.tensor.numel() * call.tensor.element_size()
             step.add(report, size, late_ranks, void_shards)
             self._late.update(report.late_ranks)
-            if self._optimizer is not None and self._lacks_result(report):
+            contributed = step.followed and report.status != "late_self"
+            if self._optimizer is not None and (contributed or self._lacks_result(report)):
                 self._out = True
             step.nonfinite |= not finite
         return call.error
@@ -203,27 +204,30 @@ class BoundedHook:
     @property
     def behind(self) -> int:
         """Steps of which the other ranks have averaged all gradients, and this rank none. Above 0 after
-        a pause of this rank: follow() then makes such a step. 0 without an optimizer."""
-        if self._optimizer is None or self._out or self._finished:
+        a pause of this rank: follow() then makes such a step. 0 where it cannot: without an optimizer,
+        between a backward pass and its step(), and where follow() names an obstacle."""
+        if self._optimizer is None or self._out or self._finished or self._open is not None:
             return 0
-        return self._follower.behind(self.communicator)
+        return self._follower.behind(self.communicator, self._ddp())
 
     def follow(self, step: Optional[Callable[[], Any]] = None) -> None:
         """Makes one step that the other ranks have made without this one: it takes their gradients, in
         place of a forward and a backward pass of its own, and their decision.
 
-        `step`: what the loop does after backward(), up to optimizer.step(), where that is more than
-        optimizer.step(): clipping, a scaler. The batch of the step is the loop's to leave out. A rank
-        that is so far behind that the results are no longer kept comes back by this step, as by any
-        other: `hook.step` then jumps. Errors: TarponError, where `behind` is 0, and where a backward
-        pass does more than average gradients by Tarpon.
+        `step`: what the loop does after backward(), where that is more than optimizer.step(): clipping, a
+        scaler, a scheduler. The batch of the step is the loop's to leave out. Gradients are None
+        afterwards. A rank that is so far behind that the results are no longer kept comes back by this
+        step, as by any other: `hook.step` then jumps. Errors: TarponError, where `behind` is 0, with the
+        obstacle if there is one.
         """
         if self.behind == 0:
+            obstacle = self._follower.obstacle(self._ddp())
             raise TarponError(
-                "follow(): this rank is not behind: make the step with a forward and a backward pass"
+                f"follow(): {obstacle}"
+                if obstacle is not None
+                else "follow(): this rank is not behind: make the step with a forward and a backward pass"
             )
         assert self._optimizer is not None
-        self._follower.check(self._ddp())
         self._begin_step()
         try:
             self._follow_gradients()
@@ -231,6 +235,7 @@ class BoundedHook:
             self._out = True  # the others go on, and this rank has no gradients
             raise
         (step or self._optimizer.step)()
+        self._follower.drop_gradients()
 
     def _follow_gradients(self) -> None:
         step = self._open

@@ -52,10 +52,10 @@ class HookOptions:
             may_lack = name != "rejoin_deadline"
             if not (may_lack and seconds is None or _is_number(seconds, _LEAST_SECONDS)):
                 raise _wrong(name, seconds, "give seconds above 0, as a number: 0.5 for example")
-        for name in ("loss_target", "skip_above", "halt_above"):
+        for name in ("skip_above", "halt_above"):
             share = getattr(self, name)
-            if share is not None and not (name == "loss_target" and callable(share)):
-                _check_share(name, share)
+            if share is not None and not (_is_number(share, 0, 1) and share > 0):
+                raise _wrong(name, share, "give a share above 0, at most 1: 0.01 for 1 %")
         self.target_of(0)
         if not _is_number(self.largest_distance, 0):
             raise _wrong("largest_distance", self.largest_distance, "give a number from 0 on")
@@ -79,11 +79,19 @@ class HookOptions:
 
     def target_of(self, step: int) -> Optional[float]:
         """The loss target of a step. Errors: TarponError, where a function gives something else."""
-        if not callable(self.loss_target):
-            return self.loss_target
-        share = self.loss_target(step)
-        _check_share(f"loss_target({step})", share)
-        return share
+        share: Any = self.loss_target
+        name = "loss_target"
+        if callable(share):
+            name += f"({step})"
+            try:
+                share = share(step)
+            except Exception as error:
+                raise TarponError(f"{name}: {type(error).__name__}: {error}") from error
+        elif share is None:
+            return None
+        if not (_is_number(share, 0, 1) and 0 < share < 1):
+            raise _wrong(name, share, "give a share above 0 and below 1: 0.01 for 1 %")
+        return float(share)
 
     def with_defaults(self, settings: Settings) -> "HookOptions":
         """What is None here is that of the environment, if there is such a variable."""
@@ -98,7 +106,12 @@ class HookOptions:
 
         Errors: TarponError, on all ranks, names what differs, and the ranks.
         """
-        values: Dict[str, Any] = {**dataclasses.asdict(self), **arguments}
+        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        values: Dict[str, Any] = {
+            **own,
+            **arguments,
+            "loss_target (1: a function)": float(callable(self.loss_target)),
+        }
         for name in _NOT_COMPARED:
             del values[name]
         table = torch.zeros(
@@ -134,11 +147,6 @@ def open_log(log: Any, rank: int) -> Any:
 def check_function(name: str, function: Any) -> None:
     if function is not None and not callable(function):
         raise _wrong(name, function, "give a function, or None")
-
-
-def _check_share(name: str, share: Any) -> None:
-    if not (_is_number(share, 0, 1) and 0 < share):
-        raise _wrong(name, share, "give a share above 0, at most 1: 0.01 for 1 %")
 
 
 def _is_number(value: Any, least: float, most: float = math.inf) -> bool:

@@ -23,6 +23,11 @@ _TAG_OF_USERS = _TAG_OF_STEPS + _STEPS_OF_TAGS
 _LEAST_PAUSE = 11  # steps between two measurements
 
 
+def pause_of(parts: int) -> int:
+    """Steps from one measurement to the next, so that all parts have their turn while models drift."""
+    return next(n for n in itertools.count(min(_LEAST_PAUSE, parts)) if math.gcd(n, parts) == 1)
+
+
 class ReplicaCheck:
     """One rank's part. `every`: steps in which all parameters are compared once; 0: never.
 
@@ -41,9 +46,6 @@ class ReplicaCheck:
         self._options = options
         self._deadline: float = options.deadline  # type: ignore[assignment]
         self._every = every
-        # So that all parts are measured in turn while models drift.
-        least = min(_LEAST_PAUSE, every)
-        self._pause = next(n for n in itertools.count(least) if math.gcd(n, every) == 1 or every == 0)
         self._measures_from = 0  # step; alike on all ranks, since verdicts alone change it
         self._digest = (-1, 0)  # step, and what this rank tells at it
 
@@ -53,7 +55,8 @@ class ReplicaCheck:
             self._digest = (step, replicas.digest(self._compared_at(step)))
 
     def _compared_at(self, step: int) -> List[torch.Tensor]:
-        return replicas.part(list(self._model.parameters()), step, self._every)
+        parameters = list(self._model.parameters())
+        return replicas.part(parameters, step, replicas.parts(parameters, self._every))
 
     def digest(self, step: int) -> int:
         """What this rank tells at `step`; 0: nothing. The step is not applied yet."""
@@ -71,7 +74,8 @@ class ReplicaCheck:
             return
         step.replicas_equal = not verdict.differing
         if verdict.differing and step.step >= self._measures_from:
-            self._measures_from = step.step + self._pause
+            count = replicas.parts(list(self._model.parameters()), self._every)
+            self._measures_from = step.step + pause_of(count)
             self._measure(communicator, step, verdict)
 
     def compare(

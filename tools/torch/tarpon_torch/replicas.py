@@ -40,10 +40,15 @@ def digest(tensors: Iterable[torch.Tensor]) -> int:
     return max(int.from_bytes(state.digest(), "little"), 1)
 
 
-def part(tensors: Sequence[torch.Tensor], number: int, most: int) -> List[torch.Tensor]:
-    """Part `number` of the tensors' bytes, in turns: `most` parts or less are all of them."""
+def parts(tensors: Sequence[torch.Tensor], most: int) -> int:
+    """Into how many parts the tensors' bytes are divided: `most`, or fewer if they are few."""
+    size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    return max(1, min(most, -(-size // _LEAST_PART)))
+
+
+def part(tensors: Sequence[torch.Tensor], number: int, count: int) -> List[torch.Tensor]:
+    """Part `number` of the tensors' bytes, in turns, of `count` parts."""
     sizes = [tensor.numel() * tensor.element_size() for tensor in tensors]
-    count = max(1, min(most, -(-sum(sizes) // _LEAST_PART)))
     first, end = (sum(sizes) * (number % count + i) // count for i in range(2))
     found = []
     for tensor, size in zip(tensors, sizes):

@@ -99,6 +99,7 @@ def connect_terms(
         ),
         "TARPON_MULTICAST": environment.get("TARPON_MULTICAST") or "off",
         "TARPON_ORDER": environment.get("TARPON_ORDER") or "rotating",
+        "silent_after_us": f"{options.silent_after_us}",
         "skip_above": f"{options.skip_above:g}",
         "halt_above": f"{options.halt_above:g}",
     }

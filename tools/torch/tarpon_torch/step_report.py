@@ -30,8 +30,8 @@ class StepReport:
     decision: str = "apply"  # "apply", "skip", "halt"; "apply" without an optimizer
     unreported: Tuple[int, ...] = ()  # the decision did not wait for their reports
     detail: str = ""  # why, where it was not applied; which ranks are left out
-    replicas_equal: Optional[bool] = None  # None: not compared at this step
-    distance: float = 0.0  # of the replicas, where they differ; inf where one is not finite
+    replicas_equal: Optional[bool] = None  # the parts compared at this step; None: a rank did not report
+    distance: float = 0.0  # of these parts, or of the models; 0: not measured; inf where one is not finite
     resynced: bool = False
 
     def add(
