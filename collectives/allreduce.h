@@ -183,7 +183,8 @@ struct LossCauses {
   double cut = 0;         // had not come when the bound, or an early close, ended a stage
   double network = 0;     // a later packet of the same message came: lost, and not repaired in time
   double at_owner = 0;    // missing at another rank, the owner of the shard
-  double late_ranks = 0;  // contributions of live ranks from which nothing came
+  double late_ranks = 0;  // contributions of live ranks from which nothing came; also what other
+                          // owners lack of a rank whose shard is void here
   double void_shards = 0;  // nothing of a live owner's shard came, or this rank is late itself
   double gone = 0;         // data of ranks that are silent, dead, evicted or have left
 

@@ -179,7 +179,9 @@ void TarCall::report_causes() {
   } else {
     count_losses_of_own_shard(late, sums);
   }
-  for (std::size_t i = 0; i < gather_.size(); ++i) count_losses_of(i, late, void_owners, sums);
+  // The others closed without a rank whose shard is void. What they lack of it, it owed too late.
+  const std::uint64_t behind = late | (void_owners & ~gone_);
+  for (std::size_t i = 0; i < gather_.size(); ++i) count_losses_of(i, behind, void_owners, sums);
   const double all = static_cast<double>(positions()) * setting_.world;
   call_->report.causes = {sums.cut / all,        sums.network / all,     sums.at_owner / all,
                           sums.late_ranks / all, sums.void_shards / all, sums.gone / all};

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "tests/support/simulated_job.h"
@@ -18,32 +19,36 @@ constexpr double kSlot = 1.0 / (4 * 8 * 4);  // one contribution in one slot, of
 constexpr double kShard = 1.0 / 4;           // all contributions in one shard
 constexpr Duration kBound = 20ms;
 
-/// Which DATA of rank 1 to rank 0 is disturbed.
+/// Which DATA of rank 1 is disturbed.
 struct Disturbed {
   std::uint32_t stage = 0;  // 0: scatter, 1: gather
   std::uint32_t first_slot = 0;
   std::uint32_t end_slot = 0;
   Duration delay{};  // 0: it is lost
+  Rank to = 0;
 };
 
 class Disturbance : public SimulatedTraffic {
  public:
-  explicit Disturbance(const Disturbed& which) : which_(which) {}
+  explicit Disturbance(std::vector<Disturbed> all) : all_(std::move(all)) {}
 
   Route route(Time now, Rank from, Rank to, std::span<const std::byte> packet) override {
     tarpon_header header;
     std::memcpy(&header, packet.data(), sizeof header);
-    const bool meant = from == 1 && to == 0 && header.type == TARPON_DATA &&
-                       tarpon_stage(&header) == which_.stage && header.slot >= which_.first_slot &&
-                       header.slot < which_.end_slot;
-    if (!meant) return {};
-    if (which_.delay == Duration::zero()) return {.lost = "test"};
-    return {.lost = {}, .not_before = now + which_.delay};
+    for (const Disturbed& which : all_) {
+      const bool meant = from == 1 && to == which.to && header.type == TARPON_DATA &&
+                         tarpon_stage(&header) == which.stage && header.slot >= which.first_slot &&
+                         header.slot < which.end_slot;
+      if (!meant) continue;
+      if (which.delay == Duration::zero()) return {.lost = "test"};
+      return {.lost = {}, .not_before = now + which.delay};
+    }
+    return {};
   }
   void ended(Time, Rank, Rank, std::span<const std::byte>, std::string_view) override {}
 
  private:
-  Disturbed which_;
+  std::vector<Disturbed> all_;
 };
 
 /// One bounded call of four ranks that ask for nothing again.
@@ -63,8 +68,10 @@ class CausesTest : public testing::Test {
     calls_[rank] = job_.submit(rank, arguments);
   }
 
-  void run_disturbed(const Disturbed& which) {
-    Disturbance disturbance(which);
+  void run_disturbed(const Disturbed& which) { run_disturbed(std::vector<Disturbed>{which}); }
+
+  void run_disturbed(const std::vector<Disturbed>& all) {
+    Disturbance disturbance(all);
     job_.network().watch(&disturbance);
     for (Rank rank = 0; rank < kRanks; ++rank) submit(rank);
     ASSERT_TRUE(job_.finish());
@@ -121,6 +128,15 @@ TEST_F(CausesTest, void_shards__nothing_of_an_owner_that_was_in_time) {
   expect_causes(0, {.void_shards = kShard});
   EXPECT_TRUE(calls_[0]->report.late_ranks.empty());
   for (const Rank rank : Ranks{1, 2, 3}) expect_causes(rank, {});
+}
+
+TEST_F(CausesTest, late_ranks__what_others_lack_of_a_rank_whose_shard_is_void) {
+  // Rank 0 has contributions of rank 1, and rank 2 has closed without some of them.
+  run_disturbed(std::vector<Disturbed>{{.stage = 1, .end_slot = 8},
+                                       {.stage = 0, .first_slot = 2, .end_slot = 4, .to = 2}});
+  expect_causes(0, {.late_ranks = 2 * kSlot, .void_shards = kShard});
+  EXPECT_TRUE(calls_[0]->report.late_ranks.empty());
+  expect_causes(3, {.at_owner = 2 * kSlot});
 }
 
 TEST_F(CausesTest, late_ranks__their_contributions_and_beside_them_their_void_shard) {

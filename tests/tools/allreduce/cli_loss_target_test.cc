@@ -82,10 +82,9 @@ TEST(CliLossTarget, causes__add_up_to_the_mean_loss) {
     EXPECT_GT(result["mean_loss"], 0.0);
     EXPECT_GT(causes["network"], 0.0);
     EXPECT_GT(causes["at_owner"], 0.0);
-    EXPECT_EQ(causes["late_ranks"], 0.0);
-    EXPECT_NEAR(causes["cut"].get<double>() + causes["network"].get<double>() +
-                    causes["at_owner"].get<double>(),
-                result["mean_loss"].get<double>(), 1e-9);
+    double sum = 0;  // of all: on a busy machine a rank may be late, or silent, as well
+    for (const auto& cause : causes) sum += cause.get<double>();
+    EXPECT_NEAR(sum, result["mean_loss"].get<double>(), 1e-9);
   }
 }
 

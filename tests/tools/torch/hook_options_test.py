@@ -42,7 +42,7 @@ WRONG = [
     ({"loss_target": 1}, "loss_target=1: give a share above 0 and below 1"),
     ({"loss_target": lambda step: step}, "loss_target(0)=0: give a share"),
     ({"loss_target": len}, "loss_target(0): TypeError: object of type 'int' has no len()"),
-    ({"silent_after": 0}, "silent_after=0: give seconds"),
+    ({"silent_after": 0.009}, "silent_after=0.009: give seconds from 0.01 on"),
     ({"skip_above": 0}, "skip_above=0: give a share"),
     ({"halt_above": 2.0}, "halt_above=2.0: give a share"),
     ({"retain_bytes": -5}, "retain_bytes=-5: give bytes"),
@@ -128,7 +128,7 @@ def test_wrong_on_one():
             "rank 1: deadline='10s': give seconds above 0, as a number: 0.5 for example",
             "compare_every: 50 on rank 0, 51 on rank 1: give all ranks the same",
             "bound: None on rank 0, 0.5 on rank 1: give all ranks the same",
-            "rank 1 has silent_after_us=200000, and rank 0 300000: give all ranks the same",
+            "rank 1 has silent_after=0.2s, and rank 0 0.3s: give all ranks the same",
             "loss_target (1: a function): 0 on rank 0, 1 on rank 1: give all ranks the same",
         ], said
 

@@ -77,10 +77,9 @@ class Follower:
             self._usual_passes.append(self._passes)
         self._passes = 0
 
-    def behind(self, communicator: Communicator, ddp: Any) -> int:
-        """Steps of which the other ranks have averaged all buckets, and this rank none; 0 where obstacle()
-        has something to say."""
-        if self.obstacle(ddp) is not None:
+    def behind(self, communicator: Communicator) -> int:
+        """Steps of which the other ranks have averaged all buckets, and this rank none."""
+        if not self._is_whole:
             return 0
         return min(communicator.behind(tag) for tag in range(len(self._layouts)))
 

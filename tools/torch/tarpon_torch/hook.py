@@ -20,7 +20,7 @@ from .communicator import BOUNDED_TYPES, Communicator, Verdict, can_carry
 from .follower import Follower
 from .hook_options import HookOptions
 from .library import TarponError
-from .loss_watch import LossWatch
+from .loss_watch import LOGGER, LossWatch
 from .optimizer_step import ReplacedStep
 from .replica_check import ReplicaCheck
 from .step_report import AloneError, HaltError, StepReport
@@ -90,6 +90,7 @@ class BoundedHook:
         self._ranks: List[int] = list(range(communicator.world_size))
         self._out = False  # this rank is evicted, or got no verdict
         self._warned = False  # of a rank that does not report
+        self._told_obstacle = False
         self._finished = False
         self._rejoining: Optional[Wait[Communicator]] = None  # Ctrl-C may interrupt it
         self._replaced: Optional[ReplacedStep] = None
@@ -206,9 +207,24 @@ class BoundedHook:
         """Steps of which the other ranks have averaged all gradients, and this rank none. Above 0 after
         a pause of this rank: follow() then makes such a step. 0 where it cannot: without an optimizer,
         between a backward pass and its step(), and where follow() names an obstacle."""
-        if self._optimizer is None or self._out or self._finished or self._open is not None:
+        if self._out or self._finished or self._open is not None:
             return 0
-        return self._follower.behind(self.communicator, self._ddp())
+        steps = self._follower.behind(self.communicator)
+        obstacle = self._obstacle() if steps > 0 else None
+        if obstacle is None:
+            return steps
+        if not self._told_obstacle:
+            self._told_obstacle = True
+            LOGGER.warning(
+                "tarpon: rank %d is %d steps behind, and computes them: %s", self._own, steps, obstacle
+            )
+        return 0
+
+    def _obstacle(self) -> Optional[str]:
+        """Why this rank can follow no step."""
+        if self._optimizer is None:
+            return "follow() needs the argument optimizer of bounded_hook()"
+        return self._follower.obstacle(self._ddp())
 
     def follow(self, step: Optional[Callable[[], Any]] = None) -> None:
         """Makes one step that the other ranks have made without this one: it takes their gradients, in
@@ -221,7 +237,7 @@ class BoundedHook:
         obstacle if there is one.
         """
         if self.behind == 0:
-            obstacle = self._follower.obstacle(self._ddp())
+            obstacle = self._obstacle()
             raise TarponError(
                 f"follow(): {obstacle}"
                 if obstacle is not None

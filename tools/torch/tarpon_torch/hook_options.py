@@ -25,6 +25,7 @@ _NOT_COMPARED = (
 )
 _NONE = -1.0  # of an option that is None; no option may be negative
 _LEAST_SECONDS = 1e-6  # the library counts microseconds
+_LEAST_SILENCE = 0.01  # as in the library
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,11 +48,15 @@ class HookOptions:
 
     def check(self) -> None:
         """Errors: TarponError names an option, its value and the remedy."""
-        for name in ("bound", "deadline", "rejoin_deadline", "silent_after"):
+        for name in ("bound", "deadline", "rejoin_deadline"):
             seconds = getattr(self, name)
             may_lack = name != "rejoin_deadline"
             if not (may_lack and seconds is None or _is_number(seconds, _LEAST_SECONDS)):
                 raise _wrong(name, seconds, "give seconds above 0, as a number: 0.5 for example")
+        if self.silent_after is not None and not _is_number(self.silent_after, _LEAST_SILENCE):
+            raise _wrong(
+                "silent_after", self.silent_after, f"give seconds from {_LEAST_SILENCE} on: 0.1 for example"
+            )
         for name in ("skip_above", "halt_above"):
             share = getattr(self, name)
             if share is not None and not (_is_number(share, 0, 1) and share > 0):

@@ -99,7 +99,7 @@ def connect_terms(
         ),
         "TARPON_MULTICAST": environment.get("TARPON_MULTICAST") or "off",
         "TARPON_ORDER": environment.get("TARPON_ORDER") or "rotating",
-        "silent_after_us": f"{options.silent_after_us}",
+        "silent_after": f"{options.silent_after_us / 1e6:g}s" if options.silent_after_us else "unset",
         "skip_above": f"{options.skip_above:g}",
         "halt_above": f"{options.halt_above:g}",
     }
