@@ -43,7 +43,7 @@ TEST_F(CApi, summary__of_an_older_and_a_newer_header) {
 }
 
 TEST_F(CApi, follow__takes_the_results_that_a_rank_missed) {
-  constexpr int kMissed = 3;
+  constexpr std::uint32_t kMissed = 3;
   constexpr std::uint64_t kCount = 50'000;
   std::array<std::vector<float>, kMissed + 2> results_of_0;
   const auto bounded = [](std::vector<float>& data, std::int64_t bound_us) {
@@ -54,7 +54,7 @@ TEST_F(CApi, follow__takes_the_results_that_a_rank_missed) {
   };
   on_both([&](std::size_t rank) {
     if (rank == 1) return;  // it stands still
-    for (int i = 0; i <= kMissed; ++i) {
+    for (std::uint32_t i = 0; i <= kMissed; ++i) {
       results_of_0[i].assign(kCount, static_cast<float>(i + 1));
       const tarpon_arguments call = bounded(results_of_0[i], kSecond / 50);
       ASSERT_EQ(tarpon_allreduce(ranks_[0], &call, nullptr), TARPON_OK) << tarpon_error_text();
@@ -67,9 +67,9 @@ TEST_F(CApi, follow__takes_the_results_that_a_rank_missed) {
   call.flags = TARPON_FOLLOW;
   call.input = nullptr;
   std::uint32_t behind = 0;
-  for (int i = 1; i <= kMissed; ++i) {
+  for (std::uint32_t i = 1; i <= kMissed; ++i) {
     ASSERT_EQ(tarpon_behind(ranks_[1], 0, &behind), TARPON_OK);
-    EXPECT_EQ(behind, kMissed - i + 1u);
+    EXPECT_EQ(behind, kMissed - i + 1);
     data.assign(kCount, std::numeric_limits<float>::quiet_NaN());
     tarpon_report* report = nullptr;
     ASSERT_EQ(tarpon_allreduce(ranks_[1], &call, &report), TARPON_OK) << tarpon_error_text();
