@@ -67,8 +67,8 @@ struct AllreduceArguments {
   MissingFill missing = MissingFill::zero;
   /// Bounded calls: this rank contributes nothing, and takes the result that the others have. For a
   /// rank that is behind (Communicator::behind()) and is not to compute its input; `input` may be
-  /// null, `missing` is zero. Refused where no other rank has ended the call: it then takes no
-  /// number.
+  /// null, `missing` is zero. Where no other rank has ended the call, the call fails (unavailable)
+  /// and takes no number.
   bool follows = false;
   /// Not empty: why the caller cannot run this call. It takes its number, reads no buffer, and ends
   /// as aborted on every rank (AbortReason::exception). This rank's report has the text.

@@ -109,8 +109,8 @@ class Communicator {
   std::uint32_t behind(std::uint32_t tag) const;
 
   /// The loss target (Mechanisms::loss_target) of calls that begin from now on. All ranks set it
-  /// between the same calls: what they expect of a call is compared, so a rank that is a call
-  /// behind changes little. Budgets of steps stay as they are. Errors: invalid_argument.
+  /// between the same calls. A call takes the median of the ranks' bounds, so one rank that is a
+  /// call behind changes little. Budgets of steps stay as they are. Errors: invalid_argument.
   Result<void> set_loss_target(double share);
 
   /// Returns when every rank has entered it.

@@ -158,11 +158,11 @@ struct LatenessPolicy {
 };
 
 /// Which stages stay open beyond their ends, because the missing data is worth more than the time.
-/// When the end of a stage comes, the endpoint adds up what is missing from ranks that may still
-/// send it: ranks that are live, not silent, not in rejoin(), and in the same epoch. The stage
-/// stays open while that is more than the share `above` of all that the stage receives. It ends
-/// `grace` after the share has fallen to `above`. The ends of later stages move by as much, and the
-/// endpoint tells each move: Event::Kind::extended.
+/// At the end of a stage the endpoint adds up the missing data of ranks that may still send it.
+/// Such ranks are live, not silent, not in rejoin(), and in the same epoch. The stage stays open
+/// while that is more than the share `above` of all that the stage receives. It ends `grace` after
+/// the share has fallen to `above`. The ends of later stages move by as much, and the endpoint
+/// tells each move: Event::Kind::extended.
 struct HoldPolicy {
   double above = 1;                             // 1: none waits
   Duration grace{};                             // above 0 where one may wait

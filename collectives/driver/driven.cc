@@ -39,6 +39,8 @@ Driven::~Driven() {
 std::shared_ptr<PendingCall> Driven::submit(const AllreduceArguments& arguments, bool waits) {
   const Time asked = monotonic_now();
   const bool nonfinite = engine_.looks_nonfinite(arguments);
+  // Without the lock, since it may be large: encoding must find no NaN in the output, which a call
+  // that follows reads in place of an input. The output of a call that is refused stays as it is.
   if (arguments.follows) {
     if (behind(arguments.tag) == 0) return nullptr;
     if (!engine_.refusal(arguments)) {

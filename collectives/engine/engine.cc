@@ -47,8 +47,7 @@ Engine::~Engine() = default;
 
 bool Engine::looks_nonfinite(const AllreduceArguments& arguments) const {
   if (!options_.mechanisms.nonfinite || options_.endpoint.world_size == 1) return false;
-  if (arguments.follows) return false;
-  if (!may_run_bounded(arguments) || refusal(arguments)) return false;
+  if (arguments.follows || !may_run_bounded(arguments) || refusal(arguments)) return false;
   // Encoding finds NaN and infinity as well.
   if (options_.mechanisms.codec == CodecRule::on && arguments.type == DataType::float32) {
     return false;

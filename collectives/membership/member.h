@@ -6,8 +6,8 @@
 // and calls Mesh::tick() and then advance() after each. next_news() returns the events that the
 // rank must learn.
 //
-// Reports and verdicts also go as datagrams: receive() takes those that come, take_datagrams()
-// returns those to send. They may be lost.
+// Reports and verdicts also go as datagrams, which may be lost. take_datagrams() returns the ones
+// to send, and receive() takes the ones that have come.
 //
 // Every message may be sent again: a line that is up (again) begins with the sender's facts,
 // votes, PASSED, abort, and the messages that the greet() of verdicts, plans and epochs repeats.

@@ -73,7 +73,7 @@ class AgreementJob {
     }
   }
 
-  /// Delivers all datagrams under way, and those that answer them.
+  /// Delivers all datagrams that are under way, then their answers, until none is left.
   void deliver_datagrams() {
     while (!air_.empty()) {
       const Datagram one = air_.front();

@@ -44,7 +44,7 @@ class Judge {
     if (!may_end(rank, report)) {
       violate(rank, fmt::format("{}: {}", name(report.status), report.detail));
     }
-    // Such a call may follow: whatever its input is, nothing of that may be in a result.
+    // A caller may follow such a call with any input. So no part of that input may be in a result.
     const bool was_behind = call_.bounded && call_.count > 0 && (call_.behind >> rank & 1) != 0;
     if (was_behind && has_result(report) && report.status != Status::late_self) {
       violate(rank, fmt::format("{}, though another rank had ended the call", name(report.status)));

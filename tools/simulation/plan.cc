@@ -306,7 +306,9 @@ void draw_learnt(SimulationPlan& plan) {
   plan.usual = plan.bound / static_cast<std::int64_t>(2 + own.below(15));
   plan.limited = own.chance(0.3);
   if (!own.chance(0.7)) return;
-  plan.late_ranks = own.chance(0.6) ? bit(static_cast<Rank>(own.below(plan.ranks))) : own.next();
+  const std::uint64_t all = ~std::uint64_t{0} >> (kMaskRanks - plan.ranks);
+  plan.late_ranks =
+      all & (own.chance(0.6) ? bit(static_cast<Rank>(own.below(plan.ranks))) : own.next());
   plan.lateness = plan.usual * static_cast<std::int64_t>(1 + own.below(50)) / 10;
 }
 

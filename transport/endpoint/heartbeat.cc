@@ -84,11 +84,7 @@ std::size_t Endpoint::State::emit_heartbeats(Time now, std::span<TxPacket> frame
     header.closed_below = 0;  // it belongs to no tag
     if (one->kind == TARPON_HEARTBEAT_QUESTION) clocks.ask(one->peer, header.sent_us);
     TxPacket& frame = frames[used++];
-    frame.peer = one->peer;
-    frame.flow = 0;
-    frame.payload = frame.room;
-    frame.lender = kNoLender;
-    frame.length = 0;
+    PacketWriter::address(frame, one->peer);
     for (const NextNumber& next : one->numbers) {
       const tarpon_passed passed{next.tag, next.number};
       std::memcpy(frame.room + frame.length, &passed, sizeof passed);

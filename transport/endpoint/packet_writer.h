@@ -37,6 +37,15 @@ class PacketWriter {
   /// Adds the epoch that the operation runs in.
   static void mark_epoch(const OperationEpoch& epoch, tarpon_header& header);
 
+  /// Makes `frame` a packet to `peer` without a payload, on the first flow. It lends no memory.
+  static void address(TxPacket& frame, Rank peer) {
+    frame.peer = peer;
+    frame.flow = 0;
+    frame.payload = frame.room;
+    frame.lender = kNoLender;
+    frame.length = 0;
+  }
+
   /// Writes the headers of `frames`, whose payload, length, peer and flow are set: with slots and
   /// packet numbers that follow one another, and the check sums.
   void write(tarpon_header common, const RunFields& fields, std::span<TxPacket> frames);

@@ -35,10 +35,7 @@ std::size_t Endpoint::State::emit_agreements(Time now, std::span<TxPacket> frame
     tarpon_header header = writer.header(now, one->peer, TARPON_AGREEMENT, 0, 0, 0);
     header.closed_below = 0;  // it belongs to no tag
     TxPacket& frame = frames[used++];
-    frame.peer = one->peer;
-    frame.flow = 0;
-    frame.payload = frame.room;
-    frame.lender = kNoLender;
+    PacketWriter::address(frame, one->peer);
     frame.length = sizeof one->payload;
     std::memcpy(frame.room, &one->payload, sizeof one->payload);
     writer.write(header, {.slot = 0, .flags = header.flags}, {&frame, 1});
@@ -52,11 +49,7 @@ bool Endpoint::State::fill_control(Time now, const ControlDue& due, TxPacket& fr
   header.contributors = due.contributors;
   std::uint32_t slot = due.slot;
   std::uint32_t asks = 0;  // of a REPAIR, in a row
-  frame.peer = due.peer;
-  frame.flow = 0;
-  frame.payload = frame.room;
-  frame.lender = kNoLender;
-  frame.length = 0;
+  PacketWriter::address(frame, due.peer);
 
   Channel* channel = tags.find(due.tag);
   Operation* operation = channel == nullptr ? nullptr : find_open(*channel, due.operation);

@@ -39,8 +39,8 @@ class TargetBound {
   /// REQUIRES: 0 < target < 1.
   explicit TargetBound(double target) : target_(target) {}
 
-  /// From now on. What was learnt about the error of the estimate stays: it is relative to the
-  /// target. REQUIRES: 0 < target < 1.
+  /// Changes the target of later calls. The correction c stays, since it is relative to the target.
+  /// REQUIRES: 0 < target < 1.
   void set_target(double target);
 
   /// Learns from a call that took `time`, in a unit of the caller's choice, and lacks `lost`.

@@ -1,4 +1,5 @@
-// Reports and verdicts by datagram: repeats, what is ignored, and what overtakes.
+// Reports and verdicts as datagrams: which are repeated, which are ignored, and which may overtake
+// messages of the streams.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

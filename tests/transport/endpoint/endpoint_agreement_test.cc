@@ -1,4 +1,4 @@
-// AGREEMENT: messages on verdicts between endpoints, what is refused, and the limits.
+// AGREEMENT packets: how they go between endpoints, which are refused, and how many may wait.
 #include <gtest/gtest.h>
 
 #include <cstring>

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from .communicator import Communicator, can_carry
+
 _STEPS_THAT_COUNT = 8
 
 

@@ -23,7 +23,7 @@ class LossWatch:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        # Of each step whether it was skipped, what it lost, and its target.
+        # For each step: whether it was skipped, the share that it lost, and its loss target.
         self._steps: Deque[Tuple[bool, float, float]] = collections.deque(maxlen=_LATEST)
         self._quiet_until = -float("inf")
 
