@@ -71,33 +71,36 @@ TEST(CliLossTarget, without__a_given_or_published_bound_has_no_target) {
   }
 }
 
-TEST(CliLossTarget, causes__add_up_to_the_mean_loss) {
+/// The sum of a result's causes, all of which add up to the mean of lost_all.
+double expect_causes_add_up(const nlohmann::json& result) {
+  double sum = 0;
+  for (const auto& cause : result["causes"]) sum += cause.get<double>();
+  double lost = 0;
+  for (const auto& of_iteration : result["lost_all"]) lost += of_iteration.get<double>();
+  EXPECT_GT(lost, 0.0);
+  EXPECT_NEAR(sum, lost / static_cast<double>(result["lost_all"].size()), 1e-9);
+  return sum;
+}
+
+TEST(CliLossTarget, causes__of_lost_packets) {
   // Enough packets that each stage of each call loses some.
   const Said said = run_with({"--mode", "bounded", "--bound", "1s", "--without",
                               "repair,scatter-repair", "--inject-loss", "20%", "-w", "1"},
                              "4M");
   EXPECT_THAT(said.out, ContainsRegex("# bounded: bound 1.0 s, lost [0-9.]+ %: [^\n]* at owner"));
   for (const auto& result : said.results) {
-    const auto& causes = result["causes"];
+    EXPECT_GT(result["causes"]["network"], 0.0);
+    EXPECT_GT(result["causes"]["at_owner"], 0.0);
+    const double sum = expect_causes_add_up(result);
     EXPECT_GT(result["mean_loss"], 0.0);
-    EXPECT_GT(causes["network"], 0.0);
-    EXPECT_GT(causes["at_owner"], 0.0);
-    double sum = 0;  // of all: on a busy machine a rank may be late, or silent, as well
-    for (const auto& cause : causes) sum += cause.get<double>();
-    EXPECT_NEAR(sum, result["mean_loss"].get<double>(), 1e-9);
+    // Without silent ranks and late ones' results, which a busy machine may have.
+    EXPECT_LE(result["mean_loss"], sum + 1e-9);
   }
 }
 
-TEST(CliLossTarget, causes__add_up_to_what_the_worst_rank_lost) {
+TEST(CliLossTarget, causes__of_a_bound_too_short) {
   const Said said = run_with({"--mode", "bounded", "--bound", "100us", "-w", "1"});
-  for (const auto& result : said.results) {
-    double sum = 0;
-    for (const auto& share : result["causes"]) sum += share.get<double>();
-    double lost = 0;
-    for (const auto& share : result["lost_all"]) lost += share.get<double>();
-    EXPECT_GT(lost, 0.0);
-    EXPECT_NEAR(sum, lost / static_cast<double>(result["lost_all"].size()), 1e-9);
-  }
+  for (const auto& result : said.results) expect_causes_add_up(result);
 }
 
 TEST(CliLossTarget, late_rank__is_waited_for) {
