@@ -295,7 +295,7 @@ typedef struct tarpon_arguments {
                                     0: its largest divisor that is not above its root */
   tarpon_combine custom_combine; /* TARPON_CUSTOM: the function */
   void* custom_context;  /* its last argument; stays the caller's until the call has ended */
-  const double* shares;  /* for exact calls by TARPON_TAR; bounded ones ignore it. A weight for
+  const double* shares;  /* for TARPON_TAR and bounded calls; coded ones ignore it. A weight for
                             each rank: how much of the bucket it owns relative to the others. Alike
                             on all ranks. Read only while the call is started. NULL: even */
   uint32_t share_count;  /* length of `shares`: the number of ranks */

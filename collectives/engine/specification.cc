@@ -20,7 +20,8 @@ TarShards TarCall::make_shards() const {
                           coding_->row_bytes(), coding_->row_pitch_bytes());
   }
   const std::size_t width = element_bytes(arguments.type);
-  TarShards shards = tar_shards(setting_.world, setting_.rank, turn, arguments.count, width);
+  TarShards shards =
+      tar_shards(setting_.world, setting_.rank, turn, arguments.count, width, arguments.shares);
   shards.own = shards.own.times(width);
   for (TarShards::Shard& shard : shards.others) shard.range = shard.range.times(width);
   return shards;
@@ -63,6 +64,7 @@ OperationSignature TarCall::signature() const {
   result.mode = call_->report.mode;
   result.slot_bytes = static_cast<std::uint16_t>(slot_bytes());
   result.epoch = call_->report.epoch;
+  if (!coding_) result.shares = call_->arguments.shares.hash();
   result.codec = coding_ ? Codec::hadamard : Codec::none;
   return result;
 }

@@ -23,7 +23,6 @@ class Accounts {
         rank_(rank),
         report_(call.pending[rank]->report),
         arguments_(call.pending[rank]->arguments),
-        layout_{arguments_.count, element_bytes(arguments_.type), plan.ranks},
         number_(plan.mechanisms.rotation ? report_.operation : 0) {}
 
   /// Returns what is wrong with the report; empty if nothing is.
@@ -51,10 +50,17 @@ class Accounts {
            report_.status == Status::late_self;
   }
 
+  /// The elements that `owner` owns in a call that is not coded.
+  Range elements_of(Rank owner) const {
+    return tar_shards(plan_.ranks, owner, number_, arguments_.count, element_bytes(arguments_.type),
+                      arguments_.shares)
+        .own;
+  }
+
   /// Elements, or positions, of the shard that `rank` owns.
   std::uint64_t shard_count(Rank rank) const {
+    if (!report_.coded) return elements_of(rank).count;
     const std::uint32_t shard = shard_of(rank, number_, plan_.ranks);
-    if (!report_.coded) return layout_.elements(shard).count;
     const codec::CodedLayout& coded = report_.coded->layout;
     return rows_dealt(coded.rows(), shard) * coded.row_elements();
   }
@@ -66,7 +72,7 @@ class Accounts {
 
   /// Bytes due from `peer` in the first stage, and in all later ones.
   std::array<std::uint64_t, 2> bytes_from(Rank peer) const {
-    const std::size_t width = layout_.element_bytes;
+    const std::size_t width = element_bytes(arguments_.type);
     const bool even = arguments_.algorithm == Algorithm::tar && arguments_.shares.even();
     if (even || report_.mode == Mode::bounded) {
       return {shard_count(rank_) * width, shard_count(peer) * width};
@@ -107,7 +113,7 @@ class Accounts {
 
   /// Checks the entry for `peer` against the loss by range.
   std::string judge_loss(Rank peer, const PeerReport& of) const {
-    const std::size_t width = layout_.element_bytes;
+    const std::size_t width = element_bytes(arguments_.type);
     std::uint64_t of_peer = 0, of_shard = 0, common = all_ranks(plan_.ranks);
     for (const ContributorRun& run :
          runs_of(report_, positions_of(report_, arguments_.count), plan_.ranks)) {
@@ -134,14 +140,14 @@ class Accounts {
 
   /// How much of the run lies in the shard that `owner` owns.
   std::uint64_t overlap(const ContributorRun& run, Rank owner) const {
-    const std::uint32_t shard = shard_of(owner, number_, plan_.ranks);
     if (report_.coded) {
+      const std::uint32_t shard = shard_of(owner, number_, plan_.ranks);
       const std::uint64_t row = report_.coded->layout.row_elements();
       return (rows_dealt((run.first + run.count) / row, shard) -
               rows_dealt(run.first / row, shard)) *
              row;
     }
-    const Range range = layout_.elements(shard);
+    const Range range = elements_of(owner);
     const std::uint64_t first = std::max(run.first, range.first);
     const std::uint64_t end = std::min(run.first + run.count, range.end());
     return end > first ? end - first : 0;
@@ -166,7 +172,6 @@ class Accounts {
   const Rank rank_;
   const Report& report_;
   const AllreduceArguments& arguments_;
-  const ShardLayout layout_;
   const std::uint32_t number_;
 };
 

@@ -165,6 +165,8 @@ std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
   Random algorithms(plan.seed ^ 0x616c676f);
   Random levels(plan.seed ^ 0x6c6576656c73);
   Random shares(plan.seed ^ 0x736861726573);
+  Random owners(plan.seed ^ 0x6f776e657273);
+  const bool divides_bounded = plan.draws_algorithms && owners.chance(0.4);
   Random late(plan.seed ^ 0x6c617465);
   Random later(plan.seed ^ 0x6c61746572);
   const bool draws_later = later.chance(0.5);
@@ -201,6 +203,8 @@ std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
         call.group_size = 0;
         call.late_rank = static_cast<Rank>(late.below(plan.ranks));
       }
+    } else if (divides_bounded && owners.chance(0.5)) {
+      call.shares = draw_shares(owners, plan.ranks);
     }
     for (Rank rank = 0; rank < plan.ranks; ++rank) {
       if (!call.live && (plan.late_ranks >> rank & 1) != 0) {

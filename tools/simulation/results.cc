@@ -18,7 +18,13 @@ namespace {
 class Results {
  public:
   Results(const SimulationPlan& plan, const SimulatedCall& call, SimulationResult& result)
-      : plan_(plan), call_(call), result_(result) {}
+      : plan_(plan), call_(call), result_(result) {
+    for (Rank owner = 0; owner < plan.ranks; ++owner) {
+      elements_.push_back(
+          tar_shards(plan.ranks, owner, turn(), call.count, element_bytes(call.type), call.shares)
+              .own);
+    }
+  }
 
   void run() {
     if (call_.mismatched) return;
@@ -84,13 +90,12 @@ class Results {
   bool good_without_the_dead(const Report& report, const ContributorRun& run) const {
     if (!plan_.loses_victim() || run.count == 0) return true;  // complete
     if (run.contributors == (all_ranks(plan_.ranks) & ~bit(plan_.victim))) return true;
-    const std::uint32_t shard = shard_of(plan_.victim, turn(), plan_.ranks);
     if (report.coded) {
+      const std::uint32_t shard = shard_of(plan_.victim, turn(), plan_.ranks);
       const std::uint64_t row = report.coded->layout.row_elements();
       return run.contributors == 0 && run.count == row && run.first / row % plan_.ranks == shard;
     }
-    const ShardLayout layout{call_.count, element_bytes(call_.type), plan_.ranks};
-    const Range dead = layout.elements(shard);
+    const Range dead = elements_[plan_.victim];
     return run.contributors == 0 && run.first >= dead.first && run.first + run.count <= dead.end();
   }
 
@@ -142,10 +147,9 @@ class Results {
   /// they are not known because the owner is gone.
   const std::vector<double>* weights_at(std::uint64_t i) const {
     if (plan_.mechanisms.rescale != Rescale::inverse) return nullptr;
-    const ShardLayout layout{call_.count, element_bytes(call_.type), plan_.ranks};
-    std::uint32_t shard = 0;
-    while (shard + 1 < plan_.ranks && layout.elements(shard).end() <= i) ++shard;
-    const Rank owner = owner_of(shard, turn(), plan_.ranks);
+    Rank owner = 0;
+    const auto owns = [i](const Range& range) { return i >= range.first && i < range.end(); };
+    while (owner + 1u < plan_.ranks && !owns(elements_[owner])) ++owner;
     if (call_.pending[owner] == nullptr) return nullptr;
     const std::vector<double>& weights = call_.pending[owner]->report.weights;
     return weights.empty() ? nullptr : &weights;
@@ -188,8 +192,7 @@ class Results {
   /// Whether a late rank in place has added contributions of others to its own, in its own shard.
   bool has_lost_own(Rank rank, const Report& report, std::uint64_t i) const {
     if (report.status != Status::late_self || !call_.in_place) return false;
-    const ShardLayout layout{call_.count, element_bytes(call_.type), plan_.ranks};
-    const Range own = layout.elements(shard_of(rank, turn(), plan_.ranks));
+    const Range own = elements_[rank];
     if (i < own.first || i >= own.end()) return false;
     return std::any_of(report.peers.begin(), report.peers.end(),
                        [](const PeerReport& of) { return of.bytes_received[kScatter] > 0; });
@@ -290,6 +293,7 @@ class Results {
   const SimulationPlan& plan_;
   const SimulatedCall& call_;
   SimulationResult& result_;
+  std::vector<Range> elements_;  // of each owner, in a call that is not coded
 };
 
 }  // namespace

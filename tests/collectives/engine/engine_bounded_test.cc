@@ -101,6 +101,49 @@ TEST(EngineTest, bounded__an_absent_rank_is_named_and_the_others_have_the_rest) 
   }
 }
 
+TEST(EngineTest, bounded__an_absent_rank_that_owns_nothing_takes_no_shard_along) {
+  constexpr std::uint64_t kCount = 4000;
+  Buffers<float> buffers(4, kCount, true);
+  SimulatedJob job({.ranks = 4});
+  const auto submitted = [&](Rank rank) {
+    auto arguments = buffers.bounded_arguments(rank, ReduceOp::sum);
+    arguments.shares = Shares(std::vector<double>{1, 0, 1, 1});
+    return arguments;
+  };
+  const auto calls = job.submit_all(submitted, {1});
+  ASSERT_TRUE(job.finish());
+  for (std::size_t i = 0; i < 3; ++i) {
+    const Rank rank = i == 0 ? Rank{0} : static_cast<Rank>(i + 1);
+    const Report& report = calls[i]->report;
+    EXPECT_EQ(report.status, Status::partial);
+    EXPECT_THAT(report.late_ranks, ElementsAre(1)) << report.detail;
+    EXPECT_THAT(report.void_shards, ElementsAre());
+    EXPECT_EQ(report.missing, (std::vector<std::uint64_t>{0, kCount, 0, 0}));
+    EXPECT_NEAR(report.lost_fraction, 0.25, 1e-12);
+    for (std::uint64_t e = 0; e < kCount; ++e) {
+      const float others = buffers.inputs[0][e] + buffers.inputs[2][e] + buffers.inputs[3][e];
+      ASSERT_NEAR(buffers.outputs[rank][e], others * 4 / 3, 1e-3) << "element " << e;
+    }
+  }
+  // It takes the whole result when it comes.
+  const auto late = job.submit(1, submitted(1));
+  ASSERT_TRUE(job.finish());
+  EXPECT_EQ(late->report.missing, (std::vector<std::uint64_t>{0, kCount, 0, 0}));
+  EXPECT_TRUE(same_bits(buffers.outputs[1], buffers.outputs[0]));
+}
+
+TEST(EngineTest, bounded__ranks_with_different_shares_do_not_match) {
+  Buffers<float> buffers(2, 4000, false);
+  SimulatedJob job({.ranks = 2});
+  const auto calls = job.submit_all([&](Rank rank) {
+    auto arguments = buffers.bounded_arguments(rank, ReduceOp::sum);
+    if (rank == 1) arguments.shares = Shares(std::vector<double>{1, 0});
+    return arguments;
+  });
+  ASSERT_TRUE(job.finish());
+  for (const auto& call : calls) EXPECT_EQ(call->report.status, Status::mismatch);
+}
+
 /// Ranks in `late` submit one after the other when the others have ended.
 void expect_late_ranks_fetch(const std::vector<Rank>& late) {
   constexpr std::uint64_t kCount = 40'000;
