@@ -18,6 +18,8 @@ MAX_RANKS = 64
 
 
 def ranks_of(mask: int) -> List[int]:
+    if mask == 0:  # nearly always
+        return []
     return [rank for rank in range(MAX_RANKS) if mask >> rank & 1]
 
 
@@ -96,7 +98,14 @@ class Call:
         self.error: Optional[Exception] = None
         # Until it is ready to begin: begin_all() then takes the number alone.
         arguments.refusal = b"the call was interrupted before it began"
+        self._weights: Any = None  # memory of arguments.shares
         self._handle = ctypes.c_void_p()
+
+    def divide(self, weights: Sequence[float]) -> None:
+        """The ranks own parts of the tensor in proportion to `weights`, one for each rank."""
+        self._weights = (ctypes.c_double * len(weights))(*weights)
+        self.arguments.shares = ctypes.addressof(self._weights)
+        self.arguments.share_count = len(weights)
 
     def stage(self, to_host: Any, way_back: Any) -> None:
         """Copies a CUDA tensor to pinned memory, on a stream of its own, after the current stream's
@@ -216,19 +225,22 @@ class Outcome:
 
     def __init__(self, calls: int, value: Any):
         self._left = calls
-        self._value = value
         self._lock = threading.Lock()
         self._over = Latch()
         self._error: Optional[Exception] = None
         self._ended: "torch.futures.Future[Any]" = torch.futures.Future()
+        self.future = self.future_of(value)
+
+    def future_of(self, value: Any) -> "torch.futures.Future[Any]":
+        """Another future of the same end."""
         # An error that set_exception() sets shows in Python alone. C++ sees that of a callback. It runs
         # inside end(); a cycle through a future of C++ would keep the value for ever, if no end came.
         own = weakref.ref(self)
-        self.future = self._ended.then(lambda _: own()._settle())  # type: ignore[union-attr]
+        return self._ended.then(lambda _: own()._settle(value))  # type: ignore[union-attr]
 
-    def _settle(self) -> Any:
+    def _settle(self, value: Any) -> Any:
         self._raise_error()
-        return self._value
+        return value
 
     def error(self) -> Optional[Exception]:
         """A copy: an exception that was raised refers to the frames that it went through, and they to
@@ -247,6 +259,11 @@ class Outcome:
                 raise error
             finally:
                 del error  # or this frame and the exception refer to each other
+
+    def expect_another(self) -> None:
+        """REQUIRES: it is not over."""
+        with self._lock:
+            self._left += 1
 
     def end(self, error: Optional[Exception]) -> None:
         with self._lock:

@@ -162,10 +162,12 @@ class Communicator:
         bounded: bool = False,
         bound: Optional[float] = None,
         learn_shares: bool = False,
+        shares: Optional[Sequence[float]] = None,
         follows: bool = False,
         ended: Callable[[Call], None],
     ) -> Call:
         """A call over `tensor`, in place, for begin(). `follows`: a bounded call that contributes nothing.
+        `shares`: how much of the tensor each rank owns, relative to the others; alike on all ranks.
 
         can_carry(tensor) holds. From begin() on, the tensor belongs to the call until `ended` runs, on
         the communicator's thread, with its `report` or `error`; one that is not contiguous travels as
@@ -183,18 +185,22 @@ class Communicator:
             learn_shares=int(learn_shares),
             flags=lib.FOLLOW if follows else 0,
         )
-        return Call(tensor, arguments, ended)
+        call = Call(tensor, arguments, ended)
+        if shares is not None:
+            call.divide(shares)
+        return call
 
     def allreduce(self, tensor: torch.Tensor, function: int, **options: Any) -> None:
         """begin() of what prepare() makes of the same arguments."""
         self.begin([self.prepare(tensor, function, **options)])
 
-    def begin(self, calls: Sequence[Call]) -> None:
+    def begin(self, calls: Sequence[Call], more: bool = False) -> None:
         """Starts them; returns before they have ended. They take their numbers here, whatever fails: then
         a call ends on all ranks, and `ended` gets the error. Where Ctrl-C interrupts it, either all of
-        them have begun or none.
+        them have begun or none. `more`: another begin() follows, and their ends are told with those of its
+        calls, which costs one wake-up in place of two.
         """
-        self._handle.begin(calls)
+        self._handle.begin(calls, more)
 
     def allreduce_now(
         self, tensor: torch.Tensor, function: int, *, tag: int = 0, deadline: float

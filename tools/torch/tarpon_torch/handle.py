@@ -7,18 +7,19 @@ Ctrl-C does not reach. There is no lock: abort() and close() wait for no call, a
 signal handler that interrupts one.
 """
 
+import collections
 import ctypes
 import os
 import threading
 import time
-from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Set, Tuple
 
 import torch
 
 from . import library as lib
 from .calls import Call, begin_all
 from .library import TarponError, microseconds
-from .threads import Latch, Stage, end_threads
+from .threads import Latch, Stage, end_threads, run_pytorch
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05  # seconds, between looks at who uses a handle
 
@@ -26,6 +27,7 @@ GOODBYE_SECONDS = 5.0
 _END_SECONDS = 5.0  # that close() waits for functions which abort() ends
 _LAST_SECONDS = 1.0  # that the interpreter's end waits for threads inside the library
 _BEGINNER = "begins"
+_LOOK = object()  # for the thread that ends calls
 
 
 class ClosedError(TarponError):
@@ -42,6 +44,7 @@ class Handle:
         """Errors: TarponError, where no thread can be started."""
         self.pointer = ctypes.c_void_p()  # NULL until it is connected
         self._calls: Set[Call] = set()  # the library may have their memory
+        self._begun: Deque[Call] = collections.deque()  # to be ended, in order
         # The threads that are inside a function, and the handles that were split from this one.
         self._users: Dict[object, Optional[int]] = {}
         self._closing = False  # no new calls
@@ -109,16 +112,17 @@ class Handle:
 
     # -- calls
 
-    def begin(self, calls: Sequence[Call]) -> None:
-        """Takes the numbers of the calls; their ends are told on a thread of this handle. Where a
-        signal's handler raises meanwhile, all of them have begun or none. Where this handle is closed, or
-        its process was forked, they are told of it here. Errors: those of handlers."""
+    def begin(self, calls: Sequence[Call], more: bool) -> None:
+        """Takes the numbers of the calls; their ends are told on a thread of this handle, if `more` once
+        further calls have begun or this handle is closed. Where a signal's handler raises meanwhile, all
+        of them have begun or none. Where this handle is closed, or its process was forked, they are told
+        of it here. Errors: those of handlers."""
         own = list(calls)
         entered: List[bool] = []  # a handler may raise the same errors as use() does
 
         def enter(_: Any) -> None:
             entered.append(True)
-            self._begin(own)
+            self._begin(own, more)
 
         try:
             self.use(enter)
@@ -129,7 +133,7 @@ class Handle:
                 call.error = error
                 call.tell()
 
-    def _begin(self, calls: List[Call]) -> None:
+    def _begin(self, calls: List[Call], more: bool) -> None:
         try:
             self._calls.update(calls)
             for call in calls:
@@ -138,9 +142,9 @@ class Handle:
         finally:
             beginner = self._beginner()
             if beginner is not None:
-                beginner.put(calls)
+                beginner.put((calls, more))
             else:
-                self._begin_now(calls)
+                self._begin_now((calls, more))
 
     def _beginner(self) -> Optional[Stage]:
         return self._beginners.get(_BEGINNER)
@@ -158,15 +162,20 @@ class Handle:
         except Exception as error:
             call.refuse(error)
 
-    def _begin_now(self, calls: List[Call]) -> None:
+    def _begin_now(self, item: Tuple[List[Call], bool]) -> None:
+        calls, more = item
         try:
             begin_all(self.pointer, calls)
         finally:
-            self._ender.put(calls)
+            try:
+                self._begun.extend(calls)
+            finally:
+                if not more:
+                    self._ender.put(_LOOK)
 
-    def _end_calls(self, calls: List[Call]) -> None:
-        while calls:
-            call = calls.pop(0)  # the list must not keep it
+    def _end_calls(self, _: object = None) -> None:
+        while self._begun:
+            call = self._begun.popleft()
             call.end()
             call.tell()
             if call.is_over():
@@ -227,7 +236,7 @@ class Handle:
         if beginner is not None:
             beginner.stop()
             beginner.join()
-        self._ender.drain()
+        run_pytorch(self._end_calls)
         lib.library().tarpon_communicator_free(self.pointer)
         self._calls.clear()
         if self._parent is not None:

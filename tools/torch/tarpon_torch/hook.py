@@ -85,6 +85,7 @@ class BoundedHook:
         self._next_step = 0
         self._follower = Follower()
         self._late: Set[int] = set()  # in this step, by their present numbers
+        self._pass = Outcome(1, None)  # of a backward pass: its calls, and that it has begun them all
         self._own = communicator.rank  # its first number
         # First numbers of ranks, by their present ones.
         self._ranks: List[int] = list(range(communicator.world_size))
@@ -100,32 +101,43 @@ class BoundedHook:
     def __call__(self, state: Any, bucket: "dist.GradBucket") -> "torch.futures.Future[Any]":
         if bucket.index() == 0 or self._open is None:
             self._begin_step()
+            self._pass = Outcome(1, None)
         self._follower.note(bucket)
-        tensor = bucket.buffer()
-        if not can_carry(tensor):
-            return self._average_in_group(bucket)
-        outcome = Outcome(1, tensor)
-        if self._out:
-            outcome.end(None)
-            return outcome.future
-        step = self._open
-        assert step is not None
-        self.communicator.begin([self._call(step, bucket.index(), tensor, outcome)])
-        if bucket.is_last():
-            self._check.prepare(step.step)
-        return outcome.future
+        tensor, is_last = bucket.buffer(), bucket.is_last()
+        carries = can_carry(tensor)
+        calls = []
+        if not carries:
+            future = self._average_in_group(bucket)
+        else:
+            future = self._pass.future_of(tensor)
+            if not self._out:
+                self._pass.expect_another()
+                calls.append(self._call(bucket.index(), tensor, self._pass.end))
+        # Nothing waits for a bucket before the last one has begun. So all are told together.
+        if calls or is_last:
+            self.communicator.begin(calls, more=not is_last)
+        if is_last:
+            self._pass.end(None)
+            self._check.prepare(self._next_step - 1)
+        return future
 
     def _call(
-        self, step: StepReport, tag: int, tensor: torch.Tensor, outcome: Outcome, **options: Any
+        self,
+        tag: int,
+        tensor: torch.Tensor,
+        ended: Callable[[Optional[Exception]], Any],
+        **options: Any,
     ) -> Call:
-        """The call of a bucket."""
+        """The call of a bucket of the open step. `ended` gets its error."""
+        step = self._open
+        assert step is not None
 
-        def ended(call: Call) -> None:
+        def take(call: Call) -> None:
             try:
                 error = self._take(step, call)
             except Exception as own:
                 error = own
-            outcome.end(error)
+            ended(error)
 
         bounded = tensor.dtype in BOUNDED_TYPES
         return self.communicator.prepare(
@@ -135,7 +147,7 @@ class BoundedHook:
             deadline=self._deadline,
             bounded=bounded,
             bound=self._options.bound if bounded else None,
-            ended=ended,
+            ended=take,
             **options,
         )
 
@@ -260,7 +272,7 @@ class BoundedHook:
         buckets = self._follower.empty_buckets()
         outcome = Outcome(len(buckets), None)
         calls = [
-            self._call(step, tag, bucket, outcome, follows=True)
+            self._call(tag, bucket, outcome.end, follows=True)
             for tag, bucket in enumerate(buckets)
         ]
         self.communicator.begin(calls)

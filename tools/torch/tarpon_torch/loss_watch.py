@@ -18,26 +18,35 @@ _MOST_LOST = 2.0  # loss targets
 _PAUSE = 60.0  # seconds between two warnings
 
 
+def _is_bad(step: Tuple[bool, float, float]) -> bool:
+    return step[0] or step[1] > 0
+
+
 class LossWatch:
     """Counts the latest steps of one rank. Not thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         # For each step: whether it was skipped, the share that it lost, and its loss target.
-        self._steps: Deque[Tuple[bool, float, float]] = collections.deque(maxlen=_LATEST)
+        self._steps: Deque[Tuple[bool, float, float]] = collections.deque()
+        self._bad = 0  # of these: skipped, or with a loss
         self._quiet_until = -float("inf")
 
     def take(self, report: StepReport, loss_target: Optional[float]) -> None:
         """Logs the report of a step, and warns where that is due. `loss_target`: None where the bound is
         given, which no target limits."""
-        LOGGER.debug("step %d: %s", report.step, report.line().rstrip())
+        if LOGGER.isEnabledFor(logging.DEBUG):
+            LOGGER.debug("step %d: %s", report.step, report.line().rstrip())
         if report.decision != "apply" or report.resynced:
             LOGGER.info("step %d: %s: %s", report.step, report.decision, report.detail)
         skipped = report.decision == "skip" and not report.resynced  # it did not just come back
         # What late ranks owe is in the reports; a rank that is gone is no loss that a target limits.
         target = math.inf if loss_target is None else loss_target
         self._steps.append((skipped, report.lost_in_network, target))
-        if len(self._steps) < _LEAST or self._clock() < self._quiet_until:
+        self._bad += _is_bad(self._steps[-1])
+        if len(self._steps) > _LATEST:
+            self._bad -= _is_bad(self._steps.popleft())
+        if self._bad == 0 or len(self._steps) < _LEAST or self._clock() < self._quiet_until:
             return
         found = self._skipped() + self._lost()
         for line in found:

@@ -115,8 +115,8 @@ def end_threads(seconds: float) -> None:
 
 
 class Stage:
-    """A thread that does `work`, which may run PyTorch's code, to each item in order. It does `last`, which
-    runs none but in drain(), when it is stopped."""
+    """A thread that does `work`, which may run PyTorch's code, to each item in order. It does `last` when it
+    is stopped."""
 
     def __init__(self, work: Callable[[Any], None], last: Callable[[], None] = lambda: None):
         self._work = work
@@ -136,13 +136,6 @@ class Stage:
 
     def join(self) -> None:
         self._thread.join()
-
-    def drain(self) -> None:
-        """Does the work of all items that wait. REQUIRES: is_here()."""
-        while not self._items.empty():
-            item = self._items.get()
-            if item is not None:
-                self._do(item)
 
     def _run(self) -> None:
         for item in iter(self._items.get, None):
