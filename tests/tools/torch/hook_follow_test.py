@@ -63,6 +63,11 @@ def test_followed():
                 assert not skipped, skipped
                 late = [report["step"] for report in one["reports"] if 2 in report["late_ranks"]]
                 assert max(late) <= max(steps) + 3, (late, steps)
+            else:
+                # It owns nothing after the first step that is decided without it.
+                void = [report["step"] for report in one["reports"] if report["void_shards"]]
+                assert 1 <= len(void) <= 2, (rank, void)
+                assert any(report["unreported"] == [2] for report in one["reports"]), rank
 
 
 def _said_by(hook):

@@ -85,6 +85,8 @@ class BoundedHook:
         self._next_step = 0
         self._follower = Follower()
         self._late: Set[int] = set()  # in this step, by their present numbers
+        # How much of each bucket the ranks own, by their present numbers; None: alike.
+        self._shares: Optional[List[float]] = None
         self._pass = Outcome(1, None)  # of a backward pass: its calls, and that it has begun them all
         self._own = communicator.rank  # its first number
         # First numbers of ranks, by their present ones.
@@ -147,6 +149,7 @@ class BoundedHook:
             deadline=self._deadline,
             bounded=bounded,
             bound=self._options.bound if bounded else None,
+            shares=self._shares if bounded else None,
             ended=take,
             **options,
         )
@@ -186,8 +189,10 @@ class BoundedHook:
         if report is None:
             return call.error
         if not report.has_result:
-            is_own = self.communicator.rank in report.blamed
-            if report.evicted and is_own and self._optimizer is not None:
+            is_evicted = report.evicted and self.communicator.rank in report.blamed
+            # Without an answer until the deadline: the others may wait in rejoin() for this rank.
+            is_alone = report.bounded and report.status == "peer_late"
+            if (is_evicted or is_alone) and self._optimizer is not None:
                 # The step ends with the own gradients; then this rank comes back.
                 self._out = True
                 return None
@@ -209,8 +214,7 @@ class BoundedHook:
 
     def _lacks_result(self, report: Report) -> bool:
         """Whether this rank came late, and could fetch nothing of the others' result."""
-        fetched_nothing = len(report.void_shards) == self.communicator.world_size
-        return report.status == "late_self" and fetched_nothing
+        return report.status == "late_self" and report.lost_fraction >= 1
 
     # -- a rank that is behind
 
@@ -371,6 +375,7 @@ class BoundedHook:
             # that decides stands still.
             self._out = not verdict.reporters
             return None if self._out else verdict
+        self._divide(verdict)
         self._note_unreported(step, verdict, time.monotonic() - began)
         self._check.judge(self.communicator, step, verdict)
         if verdict.decision == "apply":
@@ -378,6 +383,15 @@ class BoundedHook:
         if verdict.rejoin or verdict.gone:
             self._rejoin(step)  # a rank that comes back takes the model after this step
         return verdict
+
+    def _divide(self, verdict: Verdict) -> None:
+        """Ranks that did not report own nothing in the next step: what a rank owns that stands still, all
+        ranks lack. The verdict is alike on all ranks, so this is, too."""
+        reporters = set(verdict.reporters)
+        ranks = range(self.communicator.world_size)
+        self._shares = (
+            None if reporters.issuperset(ranks) else [float(rank in reporters) for rank in ranks]
+        )
 
     def _note_unreported(self, step: StepReport, verdict: Verdict, waited: float) -> None:
         """Warns, once, of a rank that was waited for though its gradients had come."""
@@ -488,6 +502,7 @@ class BoundedHook:
             numbers, lib.MAX, tag=TAG_OF_MEETING, deadline=self._deadline
         )
         self._ranks = numbers.tolist()
+        self._shares = None
         self._loss_target = self._options.target_of(0)  # of the new communicator
         newest = replicas.agree_on_number(
             self.communicator, step.step, lib.MAX, TAG_OF_MEETING, self._deadline
