@@ -44,16 +44,17 @@ void ReceiveMessage::presume_overtaken_lost(Time now) {
   }
 }
 
-std::size_t ReceiveMessage::missing(std::uint32_t FlowProgress::*below, std::uint32_t limit,
+std::size_t ReceiveMessage::missing(const FlowsProgress& of_flows,
+                                    std::uint32_t FlowProgress::*below, std::uint32_t limit,
                                     std::uint32_t most_slots, std::span<tarpon_range> out) const {
   limit = std::min(limit, slots);
   if (stripes.flows == 1) {
-    return presence.missing(std::min(limit, flows[0].*below), most_slots, out);
+    return presence.missing(std::min(limit, of_flows[0].*below), most_slots, out);
   }
   std::size_t runs = 0;
   for (std::uint32_t slot = 0; slot < limit && most_slots > 0;) {
     const std::uint32_t stripe_end = std::min((slot / stripes.length + 1) * stripes.length, limit);
-    const std::uint32_t stop = std::min(stripe_end, flows[stripes.flow_of(slot)].*below);
+    const std::uint32_t stop = std::min(stripe_end, of_flows[stripes.flow_of(slot)].*below);
     tarpon_range run;
     if (stop <= slot || presence.missing(stop, most_slots, {&run, 1}, slot) == 0) {
       slot = stripe_end;
@@ -74,12 +75,24 @@ std::size_t ReceiveMessage::missing(std::uint32_t FlowProgress::*below, std::uin
 
 std::size_t ReceiveMessage::lost(std::uint32_t limit, std::uint32_t most_slots,
                                  std::span<tarpon_range> out) const {
-  return missing(&FlowProgress::lost_below, limit, most_slots, out);
+  return missing(flows, &FlowProgress::lost_below, limit, most_slots, out);
 }
 
 std::size_t ReceiveMessage::lost_at_gap(std::uint32_t most_slots,
                                         std::span<tarpon_range> out) const {
-  return missing(&FlowProgress::gap_below, slots, most_slots, out);
+  return missing(flows, &FlowProgress::gap_below, slots, most_slots, out);
+}
+
+std::size_t ReceiveMessage::lost_or_first(std::uint32_t limit, std::uint32_t most_slots,
+                                          std::span<tarpon_range> out) const {
+  std::array<tarpon_range, TARPON_MAX_FLOWS> firsts;
+  const std::size_t count = first_missing(limit, firsts);
+  FlowsProgress presumed = flows;
+  for (const tarpon_range& one : std::span(firsts).first(count)) {
+    std::uint32_t& below = presumed[stripes.flow_of(one.first)].lost_below;
+    below = std::max(below, one.first + 1);
+  }
+  return missing(presumed, &FlowProgress::lost_below, limit, most_slots, out);
 }
 
 std::size_t ReceiveMessage::first_missing(std::uint32_t limit, std::span<tarpon_range> out) const {

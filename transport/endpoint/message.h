@@ -84,6 +84,8 @@ struct FlowProgress {
   std::uint32_t gap_below = 0;  // the same, as it was when gap_since was set
 };
 
+using FlowsProgress = std::array<FlowProgress, TARPON_MAX_FLOWS>;
+
 struct ReceiveMessage {
   Rank peer = 0;
   Sink* sink = nullptr;
@@ -99,7 +101,7 @@ struct ReceiveMessage {
   Stripes stripes;                 // as its first DATA says
   bool flows_known = false;        // the first DATA has come
   std::uint8_t gaps = 0;           // bit f: flow f lacks something below its end
-  std::array<FlowProgress, TARPON_MAX_FLOWS> flows;
+  FlowsProgress flows;
   Time last_heard{};
   Time gap_since = kNever;  // when a loss became certain
   std::uint32_t given_up =
@@ -149,6 +151,9 @@ struct ReceiveMessage {
   std::size_t lost(std::uint32_t limit, std::uint32_t most_slots,
                    std::span<tarpon_range> out) const;
   std::size_t lost_at_gap(std::uint32_t most_slots, std::span<tarpon_range> out) const;
+  /// The same for what lost() writes and the first missing slot below `limit` of each flow.
+  std::size_t lost_or_first(std::uint32_t limit, std::uint32_t most_slots,
+                            std::span<tarpon_range> out) const;
 
   /// Writes the first missing slot below `limit` of each flow; returns their number.
   std::size_t first_missing(std::uint32_t limit, std::span<tarpon_range> out) const;
@@ -162,8 +167,9 @@ struct ReceiveMessage {
   bool delivered() const { return presence.complete(); }
 
  private:
-  std::size_t missing(std::uint32_t FlowProgress::*below, std::uint32_t limit,
-                      std::uint32_t most_slots, std::span<tarpon_range> out) const;
+  std::size_t missing(const FlowsProgress& of_flows, std::uint32_t FlowProgress::*below,
+                      std::uint32_t limit, std::uint32_t most_slots,
+                      std::span<tarpon_range> out) const;
 };
 
 }  // namespace tarpon

@@ -87,11 +87,18 @@ bool Endpoint::State::fill_control(Time now, const ControlDue& due, TxPacket& fr
     std::array<tarpon_range, kMaxRepairRanges> room;
     const std::span<tarpon_range> ranges(room.data(), max_entries());
     const std::uint32_t below = std::min(message->granted, message->repair_below);
-    std::size_t count = message->lost(below, granter.repair(operation->slot_bytes), ranges);
-    // Without proof of a loss one slot of each flow is asked for: its answer tells whether the rest
-    // is lost or only late.
-    if (count == 0) count = message->first_missing(below, ranges);
+    const std::uint32_t most = granter.repair(operation->slot_bytes);
     asks = message->asks;
+    std::size_t count = message->lost(below, most, ranges);
+    if (count == 0) {
+      // Without proof of a loss one slot of each flow is asked for: its answer tells whether the
+      // rest is lost or only late.
+      count = message->first_missing(below, ranges);
+    } else if (asks > 1) {
+      // What counts as lost in one flow may never have been sent: it may wait for a slot of
+      // another flow.
+      count = message->lost_or_first(below, most, ranges);
+    }
     message->asked_for = 0;
     for (std::size_t i = 0; i < count; ++i) message->asked_for += ranges[i].count;
     inflow.granted(

@@ -111,6 +111,17 @@ TEST(ReceiveMessageTest, first_missing__is_one_of_each_flow) {
   EXPECT_THAT(slots_in({ranges.data(), count}), ElementsAre(5, 8));
 }
 
+TEST(ReceiveMessageTest, lost_or_first__is_one_of_each_flow_at_least) {
+  ReceiveMessage message = message_of(64, {4, 4});
+  for (const std::uint32_t slot : {4u, 7u, 8u}) message.insert(slot, 1);
+  message.presume_overtaken_lost(Time{});
+  std::array<tarpon_range, 8> ranges;
+  std::size_t count = message.lost_or_first(64, kAllSlots, ranges);
+  EXPECT_THAT(slots_in({ranges.data(), count}), ElementsAre(0, 5, 6, 9, 12));
+  count = message.lost_or_first(64, 2, ranges);
+  EXPECT_THAT(slots_in({ranges.data(), count}), ElementsAre(0, 5));
+}
+
 /// What `choice` takes for the next operation, which then runs at `rate_of` that.
 template <typename Rate>
 std::uint32_t operate(FlowChoice& choice, const Rate& rate_of) {
@@ -309,6 +320,25 @@ TEST_F(FlowsTest, silence__is_probed_in_each_flow_and_the_answer_speaks_for_its_
   EXPECT_EQ(asked[1].front(), 33u);
   EXPECT_EQ(asked[1].back(), 47u);
   EXPECT_EQ(progress().received, 48u);
+}
+
+TEST_F(FlowsTest, answer__for_what_was_never_sent_in_its_flow_hides_no_other_flow) {
+  submit([](Call& call) {
+    for (SendSpec& send : call.spec.stages[0].sends) send.ready = 20;
+  });
+  // Of the flow that begins with slot 16, that slot comes at first.
+  net_.run_until(net_.now, [](const Packet& packet) {
+    const tarpon_header header = packet.header();
+    return header.type == TARPON_DATA && header.slot != 16 ? 0 : 1;
+  });
+  // It is repaired, and its slots from 20 on count as lost. The first flow is dead meanwhile.
+  net_.run_until(net_.now + 30ms, [](const Packet& packet) {
+    const tarpon_header header = packet.header();
+    return header.type == TARPON_DATA && header.slot < 16 ? 0 : 1;
+  });
+  ASSERT_EQ(progress().received, 4u);
+  net_.run_until(net_.now + 200ms);
+  EXPECT_EQ(progress().received, 20u);
 }
 
 TEST_F(FlowsTest, repair__comes_by_other_flows_when_one_is_dead) {
