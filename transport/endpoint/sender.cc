@@ -209,7 +209,10 @@ std::size_t Sender::send_to_all(Time now, Operation& operation, std::uint8_t num
     if (!in_step(stage, message, standings_)) continue;
     peers |= bit(message.peer);
     frames = paced(now, operation, message, frames);
-    if (frames.empty()) timer = std::min(timer, outflow_.next(message.peer));
+    if (frames.empty()) {
+      timer = std::min(timer, outflow_.next(message.peer));
+      return 0;
+    }
   }
   const SendMessage& any = stage.sends.front();
   const std::uint32_t sent =

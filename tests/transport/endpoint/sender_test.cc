@@ -217,6 +217,20 @@ TEST_F(SenderTest, send__repairs_leave_before_slots_for_all_ranks) {
   EXPECT_EQ(message.next, 6u);
 }
 
+TEST_F(SenderTest, send__slots_for_all_ranks_wait_for_the_peer_that_is_paced) {
+  EndpointOptions options = options_;
+  options.sending = SendRule::timely;
+  Sender paced(options, {.name = "test", .max_payload = kSlotBytes, .gathers = true}, writer_,
+               counters_, standings_);
+  Operation& operation = open(20);
+  allow(operation, 0, 8);
+  operation.stages[0].multicast.on = true;
+  paced.outflow().sent(1, now_, 1 << 30);
+  EXPECT_EQ(paced.send(now_, open_, {frames_.data(), 8}, timer_), 0u);
+  EXPECT_EQ(timer_, paced.outflow().next(1));
+  EXPECT_GT(timer_, now_);
+}
+
 TEST_F(SenderTest, send__copies_the_payload_for_a_port_that_does_not_gather) {
   Sender copies(options_, {.name = "test", .max_payload = kSlotBytes}, writer_, counters_,
                 standings_);
