@@ -286,7 +286,7 @@ void Driver::run_thread() {
   while (!stopping_) {
     const Time now = monotonic_now();
     const bool busy_caller = driving_ || callers_ > 0;
-    const bool idle = outstanding() == 0;
+    const bool idle = outstanding() == 0 && awaiting_packets_ == 0;
     if (!driving_ && port_.failure()) {  // nothing moves any more, and the port no longer sleeps
       fail_calls();
       needed_.wait(lock, [this] { return stopping_ || outstanding() > 0; });

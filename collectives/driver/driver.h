@@ -4,7 +4,8 @@
 // One thread at a time drives, all engines in turn. A mutex guards the engines. The driver lets go
 // of it while it sleeps in the port, and while it runs a piece of work on the buffers of a call; it
 // steps aside when another thread wants the mutex. After a blocking call the progress thread waits
-// 2 ms before it takes over, so that back-to-back calls cost it no wake-up.
+// 2 ms before it takes over, so that back-to-back calls cost it no wake-up. It takes over at once
+// where a thread awaits packets of no call (AwaitsPackets).
 #pragma once
 
 #include <atomic>
@@ -129,6 +130,23 @@ class Driver {
 
   PortStatistics port_statistics();
 
+  /// While one exists, the progress thread takes packets as soon as they come, also where no call
+  /// is open.
+  class AwaitsPackets {
+   public:
+    explicit AwaitsPackets(Driver& driver) : driver_(driver) {
+      const std::unique_lock lock = driver_.claim();
+      ++driver_.awaiting_packets_;
+      driver_.needed_.notify_one();
+    }
+    ~AwaitsPackets() { --driver_.awaiting_packets_; }
+    AwaitsPackets(const AwaitsPackets&) = delete;
+    AwaitsPackets& operator=(const AwaitsPackets&) = delete;
+
+   private:
+    Driver& driver_;
+  };
+
  private:
   friend class Driven;
   friend class SplitLine;
@@ -186,6 +204,7 @@ class Driver {
   bool stopping_ = false;
   std::atomic<std::uint32_t> callers_ = 0;  // threads in wait()
   std::atomic<Time> last_caller_ = Time{};
+  std::atomic<std::uint32_t> awaiting_packets_ = 0;  // objects of AwaitsPackets
   std::atomic<std::uint32_t> claims_ = 0;
   std::thread thread_;
 };
