@@ -140,7 +140,7 @@ class Engine {
   /// Bounds::set_loss_target().
   void set_loss_target(double share);
 
-  /// Sets the ranks that wait in rejoin(), bit r: rank r: learnt bounds do not wait for them.
+  /// Sets the ranks that wait in rejoin(), bit r: rank r: bounded calls go on without them.
   void set_rejoining(std::uint64_t ranks, Time now) { endpoint_.set_rejoining(ranks, now); }
 
   /// The next number of each tag that some live rank, this one included, has not passed, as far as

@@ -60,8 +60,17 @@ std::vector<NextNumber> Endpoint::unpassed() const {
 }
 
 void Endpoint::set_rejoining(std::uint64_t ranks, Time now) {
-  state_->rejoining = ranks;
-  state_->timer = std::min(state_->timer, now);
+  State& s = *state_;
+  s.latest = now;
+  const std::uint64_t fresh = ranks & ~s.rejoining & ~bit(s.options.rank);
+  s.rejoining = ranks;
+  for (Rank peer = 0; peer < s.options.world_size; ++peer) {
+    if ((fresh >> peer & 1) == 0) continue;
+    for (Operation* operation : s.open_operations) {
+      if (operation->bounded) s.leave_out(*operation, peer, false);
+    }
+  }
+  s.timer = std::min(s.timer, now);
 }
 
 bool Endpoint::detects_silence() const {

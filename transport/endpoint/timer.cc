@@ -125,8 +125,7 @@ double Endpoint::State::outstanding(const Operation& operation, const Stage& sta
   std::uint64_t slots = 0, missing = 0;
   for (const ReceiveMessage& message : stage.receives) {
     slots += message.slots;
-    const bool apart =
-        operation.peers[message.peer].other_epoch || (rejoining >> message.peer & 1) != 0;
+    const bool apart = operation.peers[message.peer].other_epoch;
     if (!message.final && !apart) missing += message.slots - message.presence.count();
   }
   return missing == 0 ? 0 : static_cast<double>(missing) / static_cast<double>(slots);

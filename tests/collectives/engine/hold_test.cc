@@ -196,6 +196,24 @@ TEST(HoldTest, rank_in_rejoin__is_not_waited_for) {
   }
 }
 
+TEST(HoldTest, rank_in_rejoin__is_not_waited_for_before_a_bound_is_learnt) {
+  Calls calls(4, kCount);
+  for (const Rank rank : {Rank{0}, Rank{1}}) calls.submit(rank);
+  const auto open = calls.submit(2);
+  calls.job().run_for(20ms);
+  ASSERT_FALSE(open->done.load()) << "the bound is the deadline as yet";
+  for (const Rank rank : {Rank{0}, Rank{1}, Rank{2}}) {
+    calls.job()[rank].set_rejoining(0b1000, calls.job().now());
+  }
+  calls.job().run_for(20ms);
+  ASSERT_TRUE(open->done.load());
+  EXPECT_EQ(open->report.status, Status::partial) << open->report.detail;
+  const auto later = calls.submit(2);  // while it waits in rejoin()
+  for (const Rank rank : {Rank{0}, Rank{1}}) calls.submit(rank);
+  calls.job().run_for(20ms);
+  EXPECT_TRUE(later->done.load());
+}
+
 TEST(HoldTest, one_rank_of_many__is_not_waited_for) {
   Calls calls(42, 42 * 16);
   const Duration usual = calls.learn();
