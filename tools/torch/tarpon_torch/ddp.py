@@ -20,9 +20,11 @@ from .waits import PatientStore, interruptible
 
 _CONNECT_SECONDS = 60.0
 
-# A rank keeps its part of so many steps for late ranks, or so many bytes if those are more.
-_KEPT_STEPS = 4
-_KEPT_BYTES = 64 << 20
+# While a rank is behind, the others keep their parts of the steps that it lacks. Of so many steps the
+# verdicts are kept, too.
+_KEPT_STEPS = 64
+_LEAST_KEPT_STEPS = 4
+_KEPT_BYTES = 64 << 20, 256 << 20  # at least, at most, unless _LEAST_KEPT_STEPS are more
 
 
 def bounded_hook(
@@ -67,8 +69,9 @@ def bounded_hook(
     deadline          seconds after which a call gives up (10, or TARPON_DEADLINE)
     rejoin_deadline   seconds that all ranks wait for those that come back
     codec             None: by the loss; True, False: float32 travels coded, or not
-    retain_bytes      memory of results kept for late ranks (this rank's part of four steps, at least
-                      64 MiB); a rank that is so late that more would be needed is evicted
+    retain_bytes      memory of results kept for late ranks (this rank's part of 64 steps, from 64 to
+                      256 MiB, and four steps at least); a rank that is so late that more would be
+                      needed comes back at the next step
     silent_after      seconds without a packet of a rank after which the others go on without it, until
                       it is heard again (0.3)
     skip_above        all ranks skip a step of which the network lost more than this share at one of
@@ -147,9 +150,11 @@ def bounded_hook(
 
 
 def _kept_bytes(ddp: DistributedDataParallel, group: Any) -> int:
-    """So that a rank which is late by a few steps finds their results."""
+    """So that a rank which has stood still finds the results that it lacks."""
     step = sum(one.numel() * one.element_size() for one in ddp.parameters() if one.requires_grad)
-    return max(_KEPT_BYTES, _KEPT_STEPS * step // max(1, dist.get_world_size(group)))
+    part = -(-step // max(1, dist.get_world_size(group) - 1))  # the late rank owns nothing
+    least, most = _KEPT_BYTES
+    return max(least, min(_KEPT_STEPS * part, most), _LEAST_KEPT_STEPS * part)
 
 
 def _connect(group: Any, options: HookOptions, obstacle: Optional[TarponError]) -> Communicator:
