@@ -66,7 +66,7 @@ std::string_view name(Rung rung) {
 RungChoice choose_rung(const RungFacts& facts) {
   if (facts.against_zero_copy.empty()) return {Rung::xdp, "AF_XDP is loaded, with zero-copy"};
   const std::string not_xdp = "; not AF_XDP: " + facts.against_zero_copy;
-  if (facts.against_uring.empty()) return {Rung::uring, "io_uring is usable" + not_xdp};
+  if (facts.against_uring.empty()) return {Rung::uring, std::string(kUringUsable) + not_xdp};
   return {Rung::mmsg, facts.against_uring + not_xdp};
 }
 

@@ -37,9 +37,12 @@ struct RungFacts {
   std::string against_uring;
 };
 
+/// How the reason begins where Rung::uring is chosen.
+inline constexpr std::string_view kUringUsable = "io_uring is usable";
+
 struct RungChoice {
   Rung rung = Rung::mmsg;
-  std::string reason;  // one line: "io_uring is usable; not AF_XDP: ..."
+  std::string reason;  // one line: "io_uring is usable; not AF_XDP: ..." (kUringUsable)
 };
 
 /// Pure.

@@ -138,8 +138,10 @@ Result<DatapathPort> make_any_port(std::string reason, UdpSocket socket,
   if (against_uring.empty()) {
     return DatapathPort{std::move(*port), Datapath::uring, std::move(reason)};
   }
-  return DatapathPort{std::move(*port), Datapath::mmsg,
-                      fmt::format("{}; {}", reason, against_uring)};
+  // It was usable when this rank looked. Another process may have taken the memory since.
+  reason = reason.starts_with(kUringUsable) ? against_uring + reason.substr(kUringUsable.size())
+                                            : fmt::format("{}; {}", reason, against_uring);
+  return DatapathPort{std::move(*port), Datapath::mmsg, std::move(reason)};
 }
 
 Result<DatapathPort> make_socket_port(DatapathOffer& offer, UdpSocket socket,

@@ -88,6 +88,9 @@ int run_rank(Rank rank, const std::string& file, const Wish& wish) {
   for (const RankInfo& info : (*job)->ranks()) {
     said |=
         info.datapath == "mmsg" && info.datapath_reason.find(wish.expected) != std::string::npos;
+    if (info.datapath == "mmsg" && info.datapath_reason.find("usable") != std::string::npos) {
+      return failed(rank, "contradicts itself: " + info.datapath_reason);
+    }
   }
   if (!said) return failed(rank, "no rank says " + wish.expected);
   if (const int wrong = call_from_threads(rank, **job, wish.ranks); wrong != 0) return wrong;
