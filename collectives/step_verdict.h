@@ -63,6 +63,8 @@ struct StepVerdict {
   /// bit r: rank r has left, or its process is gone, as the decider knew: rejoin() makes a
   /// communicator without it, in which exact calls work.
   std::uint64_t gone = 0;
+  /// bit r: a report that was heard names rank r as late for a call of the step.
+  std::uint64_t late = 0;
 
   bool same(const StepVerdict& other) const {
     return verdict == other.verdict && step == other.step;

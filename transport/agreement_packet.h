@@ -24,7 +24,7 @@ struct AgreementPayload {
   double verdict_lost = 0;        // verdict: the worst of the reports
   std::uint64_t reporters = 0;    // verdict: ranks whose reports were heard
   std::uint64_t rejoin = 0;       // verdict: ranks that wait in rejoin()
-  std::uint64_t late = 0;         // report: ranks that were late
+  std::uint64_t late = 0;         // ranks that were late; verdict: for a rank whose report was heard
   std::uint64_t digest = 0;       // report: of the sender's model; 0: none is told
   std::uint64_t differing = 0;    // verdict: ranks with another digest
   std::uint64_t gone = 0;         // verdict: ranks that have left, or whose processes are gone

@@ -352,6 +352,7 @@ tarpon_step_verdict translate(const StepVerdict& from) {
   to.rejoin = from.rejoin;
   to.differing = from.differing;
   to.gone = from.gone;
+  to.late = from.late;
   from.detail.copy(to.detail, sizeof to.detail - 1);
   return to;
 }

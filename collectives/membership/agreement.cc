@@ -310,6 +310,7 @@ void Agreement::try_to_decide(Time now) {
     verdict.decided_by = rank_;
     verdict.rejoin = rejoin_;
     verdict.differing = differing(one.digests);
+    verdict.late = late;
     verdict.gone = gone_ | facts_.ranks(Standing::left);
     for (const LossReport& report : one.reports) {
       verdict.lost_fraction = std::max(verdict.lost_fraction, share(report.lost_fraction));

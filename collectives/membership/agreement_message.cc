@@ -21,7 +21,7 @@ AgreementPayload pack(const AgreementMessage& message) {
   payload.verdict_lost = message.verdict.lost_fraction;
   payload.reporters = message.verdict.reporters;
   payload.rejoin = message.verdict.rejoin;
-  payload.late = message.report.late;
+  payload.late = message.report.late | message.verdict.late;  // one of them is 0
   payload.digest = message.report.digest;
   payload.differing = message.verdict.differing;
   payload.gone = message.verdict.gone;
@@ -45,6 +45,7 @@ std::optional<AgreementMessage> unpack(const AgreementPayload& payload) {
   message.verdict.rejoin = payload.rejoin;
   message.verdict.differing = payload.differing;
   message.verdict.gone = payload.gone;
+  message.verdict.late = payload.late;
   return message;
 }
 

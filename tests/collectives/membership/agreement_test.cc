@@ -191,6 +191,7 @@ TEST(AgreementTest, rank_that_was_late_for_a_call__is_not_waited_for) {
   job.deliver_all();
   ASSERT_TRUE(job[2].verdict(4));
   EXPECT_EQ(job[2].verdict(4)->reporters, 0b011u);
+  for (Rank rank = 0; rank < 3; ++rank) EXPECT_EQ(job[rank].verdict(4)->late, 0b100u) << rank;
 }
 
 TEST(AgreementTest, silent_rank__is_not_waited_for) {

@@ -61,6 +61,7 @@ class Verdict:
     rejoin: Tuple[int, ...]  # these ranks wait in rejoin()
     differing: Tuple[int, ...]  # their digests are not that of the lowest rank that told one
     gone: Tuple[int, ...]  # they left, or their processes are gone; rejoin() leaves them out
+    late: Tuple[int, ...]  # a report that was heard names them as late for a call of the step
     detail: str
 
 
@@ -274,6 +275,7 @@ class Communicator:
             rejoin=tuple(ranks_of(verdict.rejoin)),
             differing=tuple(ranks_of(verdict.differing)),
             gone=tuple(ranks_of(verdict.gone)),
+            late=tuple(ranks_of(verdict.late)),
             detail=verdict.detail.decode(errors="replace"),
         )
 

@@ -385,13 +385,13 @@ class BoundedHook:
         return verdict
 
     def _divide(self, verdict: Verdict) -> None:
-        """Ranks that did not report own nothing in the next step: what a rank owns that stands still, all
-        ranks lack. The verdict is alike on all ranks, so this is, too."""
-        reporters = set(verdict.reporters)
+        """Ranks that were late and did not report own nothing in the next step: what a rank owns that
+        stands still, all ranks lack. The verdict is alike on all ranks that get it, so this is, too. A rank
+        that left out step(), and gets none, was not late.
+        """
+        absent = set(verdict.late) - set(verdict.reporters)
         ranks = range(self.communicator.world_size)
-        self._shares = (
-            None if reporters.issuperset(ranks) else [float(rank in reporters) for rank in ranks]
-        )
+        self._shares = [float(rank not in absent) for rank in ranks] if absent else None
 
     def _note_unreported(self, step: StepReport, verdict: Verdict, waited: float) -> None:
         """Warns, once, of a rank that was waited for though its gradients had come."""

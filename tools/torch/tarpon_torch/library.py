@@ -139,6 +139,7 @@ class StepVerdict(ctypes.Structure):
         ("detail", ctypes.c_char * 256),
         ("differing", ctypes.c_uint64),
         ("gone", ctypes.c_uint64),
+        ("late", ctypes.c_uint64),
     ]
 
 
