@@ -140,6 +140,18 @@ void TarCall::count_losses_of_own_shard(std::uint64_t late, LossCauses& sums) co
   }
 }
 
+/// Ranks of which an owner has nothing, `contributors` being those of its slots. An owner that
+/// waits for live ranks took such a rank for silent when it began. Few slots may be lost one by
+/// one.
+std::uint64_t TarCall::absent_at_owner(const ContributorMasks& contributors) const {
+  constexpr std::ptrdiff_t kManySlots = 8;
+  if (!waits_for_live_) return 0;
+  const auto nothing = std::count(contributors.begin(), contributors.end(), 0u);
+  if (std::ssize(contributors) - nothing < kManySlots) return 0;
+  return all_ranks() & ~std::accumulate(contributors.begin(), contributors.end(), std::uint64_t{0},
+                                        std::bit_or<std::uint64_t>());
+}
+
 /// Adds the missing elements of the shard `number`, which another rank owns, to `sums`.
 /// Contributions that a slot lacks were missing at its owner. `late`, `void_owners`: masks of
 /// live ranks, and of ranks.
@@ -150,6 +162,7 @@ void TarCall::count_losses_of(std::size_t number, std::uint64_t late, std::uint6
   const bool is_void = (void_owners & bit(shard.owner)) != 0;
   const bool owner_gone = (gone_ & bit(shard.owner)) != 0;
   const ContributorMasks& contributors = gather_[number].contributors();
+  late |= absent_at_owner(contributors) & ~gone_;
   for (std::uint32_t slot = 0; slot < contributors.size(); ++slot) {
     const std::uint64_t lacked = all_ranks() & ~contributors[slot];
     if (lacked == 0) continue;

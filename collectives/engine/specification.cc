@@ -140,6 +140,7 @@ void TarCall::start_clock(Time at, Time now) {
       .late_after = ends.hold.above < 1 ? ends.hold.until[kScatter] : ends.at[kScatter],
       .notice = bound.gather / 2,
       .grace = bound.grace};
+  waits_for_live_ = ends.hold.above < 1;
   call_->report.bound = bound.whole;
   call_->report.clock_start = at - submitted_;
   call_->report.stages[kScatter].bound = bound.whole - bound.gather;

@@ -77,6 +77,7 @@ class TarCall : public RunningCall {
   // loss_report.cc
   void report_loss();
   void report_causes();
+  std::uint64_t absent_at_owner(const ContributorMasks& contributors) const;
   void count_losses_of_own_shard(std::uint64_t late, LossCauses& sums) const;
   void count_losses_of(std::size_t number, std::uint64_t late, std::uint64_t void_owners,
                        LossCauses& sums) const;
@@ -127,6 +128,7 @@ class TarCall : public RunningCall {
   Time wake_at_ = kNever;        // when step() should look again
   std::uint64_t gone_;           // bit r: rank r is silent, dead, evicted or has left
   bool waited_in_vain_ = false;  // for one that became so
+  bool waits_for_live_ = false;  // bounded: the owners wait for the data of live ranks (HoldPolicy)
   bool late_self_ = false;       // a peer has ended this bounded call without us
   bool asks_peers_ = false;      // whether they have ended this bounded call without us
   bool gather_complete_ = false;

@@ -28,6 +28,7 @@ class Calls {
   std::shared_ptr<PendingCall> submit(Rank rank) {
     AllreduceArguments one = buffers_.bounded_arguments(rank, ReduceOp::sum, bound);
     one.bound_rule = rule;
+    one.shares = shares;
     return job_.submit(rank, one);
   }
 
@@ -63,6 +64,7 @@ class Calls {
   }
 
   BoundRule rule = BoundRule::learnt;
+  Shares shares;
   std::optional<Duration> bound;
 
  private:
@@ -212,6 +214,24 @@ TEST(HoldTest, rank_in_rejoin__is_not_waited_for_before_a_bound_is_learnt) {
   for (const Rank rank : {Rank{0}, Rank{1}}) calls.submit(rank);
   calls.job().run_for(20ms);
   EXPECT_TRUE(later->done.load());
+}
+
+TEST(HoldTest, rank_that_one_owner_left_out__is_no_loss_of_the_network) {
+  Calls calls(4, kCount);
+  calls.learn();
+  calls.shares = Shares(std::vector<double>{1, 1, 1, 0});
+  calls.job()[0].set_rejoining(0b1000, calls.job().now());
+  std::vector<std::shared_ptr<PendingCall>> open;
+  for (Rank rank = 0; rank < 4; ++rank) {
+    if (rank == 3) calls.job().run_for(10ms);  // rank 0 has closed the scatter
+    open.push_back(calls.submit(rank));
+  }
+  ASSERT_TRUE(calls.job().finish());
+  for (const Rank rank : {Rank{1}, Rank{2}, Rank{3}}) {
+    const LossCauses& causes = open[rank]->report.causes;
+    EXPECT_NEAR(causes.late_ranks, 1.0 / 12, 1e-3) << open[rank]->report.detail;
+    EXPECT_EQ(causes.of_network(), 0.0);
+  }
 }
 
 TEST(HoldTest, one_rank_of_many__is_not_waited_for) {
