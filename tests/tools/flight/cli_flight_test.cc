@@ -237,23 +237,37 @@ TEST(CliFlight, several_running_jobs__one_has_to_be_named) {
               HasSubstr("no rank of job 00000001 answers here"));
 }
 
-TEST(CliFlight, rank_that_stops_in_a_good_run__is_said_and_recorded) {
-  const ScratchDirectory scratch;
+/// A good run of two ranks, of which one stops for a moment. Recordings go to `folder`.
+Ended run_with_a_stop(const std::string& folder) {
   Process job(tool({"allreduce", "--local-ranks", "2", "-b", "16K", "-e", "16K", "-n", "15000",
-                    "-c", "0", "--deadline", "60s", "--flight", scratch / "f"}));
-  ASSERT_TRUE(job.says(kRunning)) << job.wait(0ms).error;
+                    "-c", "0", "--deadline", "60s", "--flight", folder}));
+  EXPECT_TRUE(job.says(kRunning)) << job.wait(0ms).error;
   const auto ranks = job.children();
-  ASSERT_EQ(ranks.size(), 2u);
-  ASSERT_TRUE(has_ended_calls(ranks, 1000)) << "the job has not begun to measure";
-  ::kill(ranks[1], SIGSTOP);
-  ::usleep(1'500'000);
-  ::kill(ranks[1], SIGCONT);
-  const Ended ended = job.wait();
-  EXPECT_EQ(ended.exit_code, 0) << ended.error;
-  EXPECT_THAT(unwrapped(ended.out), HasSubstr("calls took more than 10 x the median"));
-  EXPECT_THAT(unwrapped(ended.out), HasSubstr("why: tarpon flight " + scratch / "f"));
-  const nlohmann::json json = flight_in(scratch / "f");
-  EXPECT_THAT(json["verdict"]["line"].get<std::string>(), HasSubstr("the median is"));
+  EXPECT_EQ(ranks.size(), 2u);
+  EXPECT_TRUE(has_ended_calls(ranks, 1000)) << "the job has not begun to measure";
+  if (ranks.size() == 2) {
+    ::kill(ranks[1], SIGSTOP);
+    ::usleep(1'500'000);
+    ::kill(ranks[1], SIGCONT);
+  }
+  return job.wait();
+}
+
+TEST(CliFlight, rank_that_stops_in_a_good_run__is_said_and_recorded) {
+  // A rank that stops between two calls makes none longer, and one that stops at the end of a call
+  // shows in no recording. The stop hits the middle of a call sooner or later.
+  std::string out, verdict;
+  for (int runs = 0; runs < 6 && verdict.find("the median is") == std::string::npos; ++runs) {
+    const ScratchDirectory scratch;
+    const Ended ended = run_with_a_stop(scratch / "f");
+    ASSERT_EQ(ended.exit_code, 0) << ended.error;
+    out = unwrapped(ended.out);
+    if (out.find("calls took more than 10 x the median") == std::string::npos) continue;
+    EXPECT_THAT(out, HasSubstr("why: tarpon flight " + scratch / "f"));
+    verdict = flight_in(scratch / "f")["verdict"]["line"].get<std::string>();
+  }
+  EXPECT_THAT(out, HasSubstr("calls took more than 10 x the median"));
+  EXPECT_THAT(verdict, HasSubstr("the median is"));
 }
 
 /// A job of two in this process, whose cookie the test can know.
