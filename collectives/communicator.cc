@@ -238,7 +238,7 @@ StepVerdict Communicator::agree(std::uint64_t step, const LossReport& report, Du
   if (auto here = check_process(); !here) {
     return {.verdict = Verdict::halt, .step = step, .detail = here.error().message};
   }
-  const Driver::AwaitsPackets now(state_->driver());
+  const Driver::AwaitsPackets awaits(state_->driver());
   return state_->membership().agree(step, report, deadline);
 }
 

@@ -134,13 +134,12 @@ void TarCall::start_clock(Time at, Time now) {
   ends.at[kScatter] = end_ - bound.gather;
   ends.at[kGather] = gather_due_ = end_;
   ends.hold = hold_policy(bound);
+  waits_for_live_ = ends.hold.above < 1;
   // A rank that begins after the scatter adds nothing, and the scatter may wait for it until then.
   // A rank that has not sent its shard asks when half of the gather is left.
-  ends.lateness = {
-      .late_after = ends.hold.above < 1 ? ends.hold.until[kScatter] : ends.at[kScatter],
-      .notice = bound.gather / 2,
-      .grace = bound.grace};
-  waits_for_live_ = ends.hold.above < 1;
+  ends.lateness = {.late_after = waits_for_live_ ? ends.hold.until[kScatter] : ends.at[kScatter],
+                   .notice = bound.gather / 2,
+                   .grace = bound.grace};
   call_->report.bound = bound.whole;
   call_->report.clock_start = at - submitted_;
   call_->report.stages[kScatter].bound = bound.whole - bound.gather;

@@ -62,10 +62,8 @@ std::vector<NextNumber> Endpoint::unpassed() const {
 void Endpoint::set_rejoining(std::uint64_t ranks, Time now) {
   State& s = *state_;
   s.latest = now;
-  const std::uint64_t fresh = ranks & ~s.rejoining & ~bit(s.options.rank);
-  s.rejoining = ranks;
-  for (Rank peer = 0; peer < s.options.world_size; ++peer) {
-    if ((fresh >> peer & 1) == 0) continue;
+  const std::uint64_t before = std::exchange(s.rejoining, ranks & ~bit(s.options.rank));
+  for (const Rank peer : ranks_of(s.rejoining & ~before)) {
     for (Operation* operation : s.open_operations) {
       if (operation->bounded) s.leave_out(*operation, peer, false);
     }

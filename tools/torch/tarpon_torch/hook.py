@@ -87,7 +87,8 @@ class BoundedHook:
         self._late: Set[int] = set()  # in this step, by their present numbers
         # How much of each bucket the ranks own, by their present numbers; None: alike.
         self._shares: Optional[List[float]] = None
-        self._pass = Outcome(1, None)  # of a backward pass: its calls, and that it has begun them all
+        # Of a backward pass: over when its last bucket has begun and all of its calls have ended.
+        self._pass = Outcome(1, None)
         self._own = communicator.rank  # its first number
         # First numbers of ranks, by their present ones.
         self._ranks: List[int] = list(range(communicator.world_size))
@@ -106,21 +107,20 @@ class BoundedHook:
             self._pass = Outcome(1, None)
         self._follower.note(bucket)
         tensor, is_last = bucket.buffer(), bucket.is_last()
-        carries = can_carry(tensor)
         calls = []
-        if not carries:
+        if not can_carry(tensor):
             future = self._average_in_group(bucket)
         else:
             future = self._pass.future_of(tensor)
             if not self._out:
                 self._pass.expect_another()
                 calls.append(self._call(bucket.index(), tensor, self._pass.end))
-        # Nothing waits for a bucket before the last one has begun. So all are told together.
+        # DDP waits for no bucket before the last one has begun. So the ends of all are told together.
         if calls or is_last:
             self.communicator.begin(calls, more=not is_last)
         if is_last:
             self._pass.end(None)
-            self._check.prepare(self._next_step - 1)
+            self._check.prepare(self._next_step - 1)  # the open step
         return future
 
     def _call(
@@ -385,9 +385,9 @@ class BoundedHook:
         return verdict
 
     def _divide(self, verdict: Verdict) -> None:
-        """Ranks that were late and did not report own nothing in the next step: what a rank owns that
-        stands still, all ranks lack. The verdict is alike on all ranks that get it, so this is, too. A rank
-        that left out step(), and gets none, was not late.
+        """Ranks that were late and did not report own nothing in the next step: all ranks would lack
+        the shard of a rank that stands still. The shares are alike on all ranks, as the verdict is. A rank
+        that leaves out step() gets no verdict. It was not late, so it keeps its share everywhere.
         """
         absent = set(verdict.late) - set(verdict.reporters)
         ranks = range(self.communicator.world_size)
