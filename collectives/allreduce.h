@@ -49,7 +49,8 @@ struct AllreduceArguments {
   /// the number of ranks. 0: default_group_size().
   std::uint32_t group_size = 0;
   Rank late_rank = 0;  // Algorithm::late_rank: the late one; the number of ranks is a power of two
-  /// Of Algorithm::tar, one for each rank, alike on all ranks. Coded calls deal out their rows evenly.
+  /// How much of the bucket each rank owns, alike on all ranks: of exact calls by Algorithm::tar,
+  /// and of bounded calls. A coded call divides its bucket evenly, whatever the shares.
   Shares shares = {};
   /// Exact calls by Algorithm::tar with even `shares`, of 1 MiB or more, of tags below 64: shares
   /// follow the speed of the ranks' links, as measured in earlier calls of the tag. Every six calls

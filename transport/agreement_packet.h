@@ -20,14 +20,14 @@ struct AgreementPayload {
   std::uint8_t reserved = 0;
   std::uint32_t decided_by = 0;  // verdict: rank
   std::uint64_t step = 0;
-  double report_lost = 0;       // report: share that was lost
-  double verdict_lost = 0;      // verdict: the worst of the reports
-  std::uint64_t reporters = 0;  // verdict: ranks whose reports were heard
-  std::uint64_t rejoin = 0;     // verdict: ranks that wait in rejoin()
-  std::uint64_t late = 0;       // ranks that were late; verdict: for a rank whose report was heard
-  std::uint64_t digest = 0;     // report: of the sender's model; 0: none is told
-  std::uint64_t differing = 0;  // verdict: ranks with another digest
-  std::uint64_t gone = 0;       // verdict: ranks that have left, or whose processes are gone
+  double report_lost = 0;         // report: share that was lost
+  double verdict_lost = 0;        // verdict: the worst of the reports
+  std::uint64_t reporters = 0;    // verdict: ranks whose reports were heard
+  std::uint64_t rejoin = 0;       // verdict: ranks that wait in rejoin()
+  std::uint64_t late = 0;         // ranks that were late; verdict: by any report that was heard
+  std::uint64_t digest = 0;       // report: of the sender's model; 0: none is told
+  std::uint64_t differing = 0;    // verdict: ranks with another digest
+  std::uint64_t gone = 0;         // verdict: ranks that have left, or whose processes are gone
   std::uint32_t patience_ms = 0;  // report: how long the decider may wait for others
   std::uint32_t text_bytes = 0;   // on the control mesh, behind this; datagrams: 0
 

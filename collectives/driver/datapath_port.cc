@@ -138,7 +138,7 @@ Result<DatapathPort> make_any_port(std::string reason, UdpSocket socket,
   if (against_uring.empty()) {
     return DatapathPort{std::move(*port), Datapath::uring, std::move(reason)};
   }
-  // It was usable when this rank looked. Another process may have taken the memory since.
+  // io_uring was usable when this rank looked. Another process may have locked the memory since.
   reason = reason.starts_with(kUringUsable) ? against_uring + reason.substr(kUringUsable.size())
                                             : fmt::format("{}; {}", reason, against_uring);
   return DatapathPort{std::move(*port), Datapath::mmsg, std::move(reason)};

@@ -5,7 +5,7 @@
 // of it while it sleeps in the port, and while it runs a piece of work on the buffers of a call; it
 // steps aside when another thread wants the mutex. After a blocking call the progress thread waits
 // 2 ms before it takes over, so that back-to-back calls cost it no wake-up. It takes over at once
-// where a thread awaits packets of no call (AwaitsPackets).
+// while a thread awaits packets that belong to no call (AwaitsPackets).
 #pragma once
 
 #include <atomic>
@@ -130,8 +130,8 @@ class Driver {
 
   PortStatistics port_statistics();
 
-  /// While one exists, the progress thread takes packets as soon as they come, also where no call
-  /// is open.
+  /// While one exists, the progress thread, if there is one, takes packets as soon as they come,
+  /// also where no call is open. The driver outlives it.
   class AwaitsPackets {
    public:
     explicit AwaitsPackets(Driver& driver) : driver_(driver) {

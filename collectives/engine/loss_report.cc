@@ -140,9 +140,9 @@ void TarCall::count_losses_of_own_shard(std::uint64_t late, LossCauses& sums) co
   }
 }
 
-/// Ranks of which an owner has nothing, `contributors` being those of its slots. An owner that
-/// waits for live ranks took such a rank for silent when it began. Few slots may be lost one by
-/// one.
+/// Returns the ranks that contributed to no slot of a shard; 0 where packets may have been lost
+/// instead, since the shard has few slots. An owner that waits for live ranks closes without such a
+/// rank only if the rank was silent at that owner. `contributors`: of the shard's slots.
 std::uint64_t TarCall::absent_at_owner(const ContributorMasks& contributors) const {
   constexpr std::ptrdiff_t kManySlots = 8;
   if (!waits_for_live_) return 0;

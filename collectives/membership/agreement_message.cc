@@ -21,7 +21,8 @@ AgreementPayload pack(const AgreementMessage& message) {
   payload.verdict_lost = message.verdict.lost_fraction;
   payload.reporters = message.verdict.reporters;
   payload.rejoin = message.verdict.rejoin;
-  payload.late = message.report.late | message.verdict.late;  // one of them is 0
+  payload.late =
+      message.report.late | message.verdict.late;  // a report has the one, a verdict the other
   payload.digest = message.report.digest;
   payload.differing = message.verdict.differing;
   payload.gone = message.verdict.gone;

@@ -166,6 +166,7 @@ std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
   Random levels(plan.seed ^ 0x6c6576656c73);
   Random shares(plan.seed ^ 0x736861726573);
   Random owners(plan.seed ^ 0x6f776e657273);
+  // Shares of bounded calls came later, too.
   const bool divides_bounded = plan.draws_algorithms && owners.chance(0.4);
   Random late(plan.seed ^ 0x6c617465);
   Random later(plan.seed ^ 0x6c61746572);

@@ -254,8 +254,8 @@ Ended run_with_a_stop(const std::string& folder) {
 }
 
 TEST(CliFlight, rank_that_stops_in_a_good_run__is_said_and_recorded) {
-  // A rank that stops between two calls makes none longer, and one that stops at the end of a call
-  // shows in no recording. The stop hits the middle of a call sooner or later.
+  // A stop between two calls makes no call longer. After some other stops the recordings show no
+  // difference between the ranks; why is not known.
   std::string out, verdict;
   for (int runs = 0; runs < 6 && verdict.find("the median is") == std::string::npos; ++runs) {
     const ScratchDirectory scratch;

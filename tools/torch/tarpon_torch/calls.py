@@ -232,7 +232,7 @@ class Outcome:
         self.future = self.future_of(value)
 
     def future_of(self, value: Any) -> "torch.futures.Future[Any]":
-        """Another future of the same end."""
+        """A further future that this end completes, with `value`."""
         # An error that set_exception() sets shows in Python alone. C++ sees that of a callback. It runs
         # inside end(); a cycle through a future of C++ would keep the value for ever, if no end came.
         own = weakref.ref(self)

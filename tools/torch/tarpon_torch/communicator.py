@@ -198,8 +198,8 @@ class Communicator:
     def begin(self, calls: Sequence[Call], more: bool = False) -> None:
         """Starts them; returns before they have ended. They take their numbers here, whatever fails: then
         a call ends on all ranks, and `ended` gets the error. Where Ctrl-C interrupts it, either all of
-        them have begun or none. `more`: another begin() follows, and their ends are told with those of its
-        calls, which costs one wake-up in place of two.
+        them have begun or none. `more`: another begin() follows. The ends of these calls are told together
+        with the ends of its calls, which costs one wake-up in place of two.
         """
         self._handle.begin(calls, more)
 

@@ -20,11 +20,11 @@ from .waits import PatientStore, interruptible
 
 _CONNECT_SECONDS = 60.0
 
-# While a rank is behind, the others keep their parts of the steps that it lacks. Of so many steps the
-# verdicts are kept, too.
+# While a rank is behind, the others keep their parts of the steps that it lacks: of at most as many
+# steps as the library keeps verdicts of.
 _KEPT_STEPS = 64
-_LEAST_KEPT_STEPS = 4
-_KEPT_BYTES = 64 << 20, 256 << 20  # at least, at most, unless _LEAST_KEPT_STEPS are more
+_LEAST_KEPT_STEPS = 4  # also where these are more than the most bytes
+_KEPT_BYTES = 64 << 20, 256 << 20  # at least, at most
 
 
 def bounded_hook(
