@@ -365,7 +365,7 @@ typedef struct tarpon_step_verdict {
   uint64_t differing;   /* mask: they told another digest than the lowest rank that told one */
   uint64_t gone;        /* mask: they left, or their processes are gone; tarpon_rejoin() leaves
                            them out */
-  uint64_t late;        /* mask: a report that was heard names them as late for a call of the step */
+  uint64_t late; /* mask: a report that was heard names them as late for a call of the step */
 } tarpon_step_verdict;
 
 /* ---- version and errors */

@@ -4,8 +4,8 @@
 // a message once all its pieces are there, and uses none before all have come, as Gloo does. Stages
 // with rounds go round by round, as published: a rank sends one piece after the other, each when
 // its receiver has the pieces of all earlier rounds and has said so (ReliableFlows::signal).
-// Otherwise a rank that is ahead sends to ranks that still receive earlier rounds. It slows them, and
-// they lag more in each round. Memory: some 24 bytes for each piece of each rank, 1.5 GB for
+// Otherwise a rank that is ahead sends to ranks that still receive earlier rounds. It slows them,
+// and they lag more in each round. Memory: some 24 bytes for each piece of each rank, 1.5 GB for
 // TAR on 4096 ranks.
 #pragma once
 
