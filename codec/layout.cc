@@ -29,19 +29,27 @@ CodedLayout strided_layout(std::uint64_t count, std::uint32_t most_row_elements,
                            std::uint32_t ways) {
   assert(count >= 1 && ways >= 1);
   assert(most_row_elements >= kLeastStride && most_row_elements % kLeastStride == 0);
-  CodedLayout layout;
-  layout.count = count;
-  layout.block = block_of(count);
-  const std::uint64_t blocks = layout.blocks();
-  layout.groups = static_cast<std::uint32_t>(divided_up(blocks * kLeastStride, most_row_elements));
-  while (std::gcd(layout.groups, ways) != 1) ++layout.groups;
-  layout.members = static_cast<std::uint32_t>(divided_up(blocks, layout.groups));
-  layout.stride = std::min(most_row_elements / layout.members, layout.block);
-  // Beyond the caches runs of eight are coded twice as fast as others.
-  const std::uint64_t eights = std::uint64_t{kLeastStride} * layout.members;
-  if (count >= kFarFrom && 4 * eights >= 3 * std::uint64_t{most_row_elements}) {
-    layout.stride = kLeastStride;
+  const auto with_runs_of = [=](std::uint32_t stride) {
+    CodedLayout layout{.count = count, .block = block_of(count), .stride = stride};
+    const std::uint64_t blocks = layout.blocks();
+    layout.groups = static_cast<std::uint32_t>(divided_up(blocks * stride, most_row_elements));
+    while (std::gcd(layout.groups, ways) != 1) ++layout.groups;
+    layout.members = static_cast<std::uint32_t>(divided_up(blocks, layout.groups));
+    return layout;
+  };
+  const auto row_is_full = [=](const CodedLayout& layout, std::uint64_t parts, std::uint64_t of) {
+    return of * layout.row_elements() >= parts * most_row_elements;
+  };
+  CodedLayout layout = with_runs_of(kLeastStride);
+  // Such runs are coded twice as fast as others.
+  if (count >= kFarFrom) {
+    if (most_row_elements >= kLineStride) {
+      const CodedLayout lines = with_runs_of(kLineStride);
+      if (row_is_full(lines, 7, 8)) return lines;
+    }
+    if (row_is_full(layout, 3, 4)) return layout;
   }
+  layout.stride = std::min(most_row_elements / layout.members, layout.block);
   return layout;
 }
 

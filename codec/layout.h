@@ -33,11 +33,13 @@ inline constexpr std::uint32_t kMostBlock = 16384;
 /// Buckets of at least this many elements may have the largest blocks: the zeros that pad the last
 /// block are at most an eighth of the bucket.
 inline constexpr std::uint64_t kLargeBlocksFrom = 8 * kMostBlock;
-/// Buckets of at least this many elements (8 MiB) do not fit the caches, and one lost row hardly
-/// matters to them.
-inline constexpr std::uint64_t kFarFrom = 128 * kMostBlock;
+/// Buckets of at least this many elements (2 MiB) have left the caches of a core by the time that
+/// they are coded, since a call moves their bytes many times. One lost row hardly matters to them.
+inline constexpr std::uint64_t kFarFrom = 32 * kMostBlock;
 /// One instruction copies eight floats. A smaller stride would spread losses more.
 inline constexpr std::uint32_t kLeastStride = 8;
+/// Such runs fill a cache line.
+inline constexpr std::uint32_t kLineStride = 16;
 
 struct CodedLayout {
   std::uint64_t count = 0;    // elements of the bucket
@@ -51,8 +53,13 @@ struct CodedLayout {
   std::uint32_t rows_of_group() const { return (block + stride - 1) / stride; }
   std::uint64_t rows() const { return std::uint64_t{rows_of_group()} * groups; }
   std::uint64_t coded_count() const { return rows() * row_elements(); }
-  /// Elements from one row to the next in memory: rows begin at cache lines if the bucket does.
-  std::uint32_t row_pitch() const { return (row_elements() + 15) / 16 * 16; }
+  /// Elements from one row to the next in memory: rows begin at cache lines if the bucket does. The
+  /// coefficients of a block lie one pitch apart, an odd number of lines. Otherwise they would
+  /// share few sets of a cache.
+  std::uint32_t row_pitch() const {
+    const std::uint32_t lines = (row_elements() + kLineStride - 1) / kLineStride;
+    return (members > 1 ? lines | 1 : lines) * kLineStride;
+  }
   /// Elements of memory for a coded bucket.
   std::uint64_t room() const { return rows() * row_pitch(); }
 
@@ -92,7 +99,8 @@ struct MemberRange {
 /// of groups has no factor in common with `ways`, so that each receiver gets as much of every
 /// block. Blocks have kUsualBlock elements; in buckets from kLargeBlocksFrom on and below kFarFrom,
 /// kMostBlock; in buckets below kUsualBlock, the least power of two that holds the bucket. From
-/// kFarFrom on the stride is 8 if rows are then still three quarters full.
+/// kFarFrom on the stride is 16 if rows are then still seven eighths full, or else 8 if they are
+/// three quarters full.
 /// REQUIRES: count >= 1, most_row_elements a multiple of kLeastStride, ways >= 1.
 CodedLayout strided_layout(std::uint64_t count, std::uint32_t most_row_elements,
                            std::uint32_t ways);

@@ -103,13 +103,18 @@ struct Shape {
         groups(layout.groups),
         members(layout.members),
         rows((n + stride - 1) / stride),
-        row_pitch((members * stride + 15) / 16 * 16),
+        row_pitch(pitch_of(members, stride)),
         blocks((layout.count + n - 1) / n),
         count(layout.count),
         from(range.first),
         to(range.first + range.count),
         scale(1 / __builtin_sqrtf(static_cast<float>(n))) {}
 
+  /// CodedLayout::row_pitch(), which is no function of this instruction set.
+  static std::uint32_t pitch_of(std::uint32_t members, std::uint32_t stride) {
+    const std::uint32_t lines = (members * stride + kLineStride - 1) / kLineStride;
+    return (members > 1 ? lines | 1 : lines) * kLineStride;
+  }
   std::uint32_t length(std::uint64_t block) const {
     const std::uint64_t left = count - block * n;
     return left < n ? static_cast<std::uint32_t>(left) : n;
@@ -321,15 +326,58 @@ void decode_eights(const Shape& shape, SignKey key, const float* coded, const fl
   if constexpr (FAR) fence();
 }
 
+// -- runs of sixteen fill a cache line each
+
+/// FAR: prefetches the input a block ahead and writes the output past the caches.
+template <std::uint32_t N, bool FAR>
+bool encode_lines(const Shape& shape, SignKey key, const float* in, float* coded, float* scratch) {
+  const std::uint64_t pitch = shape.pitch();
+  for (std::uint64_t here = shape.from; here < shape.to; ++here) {
+    float* const to = coded + shape.place(here);
+    const auto store = [=](std::size_t at, Floats x) {
+      float* const run = to + at / kLineStride * pitch + at % kLineStride;
+      parts_of(x, [=](std::size_t offset, Part part) { store_part<FAR>(run + offset, part); });
+    };
+    if (!transformed<N, FAR>(shape, key, shape.number(here), in, scratch, store)) return false;
+  }
+  if constexpr (FAR) fence();
+  return true;
+}
+
+template <std::uint32_t N, bool FAR>
+void decode_lines(const Shape& shape, SignKey key, const float* coded, const float* gains,
+                  float* out, float* scratch) {
+  const std::uint64_t pitch = shape.pitch();
+  for (std::uint64_t here = shape.from; here < shape.to; ++here) {
+    const float gain = gains[shape.group(here)];
+    const std::uint64_t number = shape.number(here);
+    if (gain == 0 || number >= shape.blocks) continue;
+    const float* const from = coded + shape.place(here);
+    const float* const next = from + (shape.member(here) + 1 < shape.members ? kLineStride : 0);
+    const auto load = [=](std::size_t at) {
+      return Floats::load_unaligned(from + at / kLineStride * pitch + at % kLineStride);
+    };
+    decode_block<FAR>(shape, Block<N>{key, number, N}, gain, out, scratch, load,
+                      [=](std::size_t at) {
+                        if constexpr (FAR) prefetch(next + at / kLineStride * pitch);
+                      });
+  }
+  if constexpr (FAR) fence();
+}
+
 // -- choice of the loop
 
 template <std::uint32_t N>
 bool encode(const Shape& shape, SignKey key, const float* in, float* coded, float* scratch) {
   if (shape.stays()) return encode_in_order<N>(shape, key, in, coded, scratch);
   if constexpr (N == kUsualBlock) {
-    if (shape.stride == 8) {
-      return shape.count >= kFarFrom && aligned(coded)
-                 ? encode_eights<N, true>(shape, key, in, coded, scratch)
+    const bool far = shape.count >= kFarFrom && aligned(coded);
+    if (shape.stride == kLineStride) {
+      return far ? encode_lines<N, true>(shape, key, in, coded, scratch)
+                 : encode_lines<N, false>(shape, key, in, coded, scratch);
+    }
+    if (shape.stride == kLeastStride) {
+      return far ? encode_eights<N, true>(shape, key, in, coded, scratch)
                  : encode_eights<N, false>(shape, key, in, coded, scratch);
     }
   }
@@ -341,9 +389,13 @@ void decode(const Shape& shape, SignKey key, const float* coded, const float* ga
             float* scratch) {
   if (shape.stays()) return decode_in_order<N>(shape, key, coded, gains, out, scratch);
   if constexpr (N == kUsualBlock) {
-    if (shape.stride == 8) {
-      return shape.count >= kFarFrom
-                 ? decode_eights<N, true>(shape, key, coded, gains, out, scratch)
+    const bool far = shape.count >= kFarFrom;
+    if (shape.stride == kLineStride) {
+      return far ? decode_lines<N, true>(shape, key, coded, gains, out, scratch)
+                 : decode_lines<N, false>(shape, key, coded, gains, out, scratch);
+    }
+    if (shape.stride == kLeastStride) {
+      return far ? decode_eights<N, true>(shape, key, coded, gains, out, scratch)
                  : decode_eights<N, false>(shape, key, coded, gains, out, scratch);
     }
   }

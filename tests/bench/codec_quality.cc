@@ -49,9 +49,11 @@ std::vector<std::uint64_t> made_layers() {
   return {1728, 64, 36864, 64, 73728, 128, 147456, 128, 32768, 256, 2560, 10};
 }
 
-Data made(const std::string& name, std::uint32_t workers) {
+/// `layers`: made_layers() if there are none.
+Data made(const std::string& name, std::uint32_t workers,
+          const std::vector<std::uint64_t>& layers) {
   Random random(11);
-  Data data{name, {}, made_layers()};
+  Data data{name, {}, layers.empty() ? made_layers() : layers};
   std::uniform_real_distribution<double> exponent(-2, 0);
   std::vector<double> scales;
   for (std::size_t i = 0; i < data.layers.size(); ++i) {
@@ -63,7 +65,7 @@ Data made(const std::string& name, std::uint32_t workers) {
     Floats one;
     for (std::size_t layer = 0; layer < data.layers.size(); ++layer) {
       for (std::uint64_t i = 0; i < data.layers[layer]; ++i) {
-        const double size = name == "laplace" ? exponential(random) : lognormal(random);
+        const double size = name.starts_with("laplace") ? exponential(random) : lognormal(random);
         one.push_back(static_cast<float>((random() & 1 ? size : -size) * scales[layer]));
       }
     }
@@ -387,11 +389,13 @@ int main(int argc, char** argv) try {
   std::vector<double> shares{0.001, 0.01, 0.02, 0.05, 0.1};
   std::uint32_t trials = 50;
   app.add_option("--files", files, "gradients of the workers, .npy; without: made data");
-  app.add_option("--name", data_name, "of the data: laplace and lognormal are made")->required();
-  app.add_option("--layers", layers, "elements of the files' layers, in order")->delimiter(',');
+  app.add_option("--name", data_name, "of the data; without files: laplace... or lognormal")
+      ->required();
+  app.add_option("--layers", layers, "elements of the layers, in order")->delimiter(',');
   app.add_option("--trials", trials, "of each loss");
   CLI11_PARSE(app, argc, argv);
-  const Data data = files.empty() ? made(data_name, 8) : from_files(data_name, files, layers);
+  const Data data =
+      files.empty() ? made(data_name, 8, layers) : from_files(data_name, files, layers);
   const auto world = static_cast<std::uint32_t>(data.workers.size());
   nlohmann::json cells = nlohmann::json::array();
   for (const auto& [name, way] : ways(data.workers[0].size(), world)) {

@@ -97,7 +97,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, StridedLayout,
 TEST(StridedLayout, is_as_the_protocol_says) {
   const CodedLayout coded = strided_layout(100'000, 352, 3);
   EXPECT_EQ(coded, (CodedLayout{100'000, 4096, 14, 1, 25}));
-  EXPECT_EQ(coded.position(7, 30), 2 * 352 + 100u);
+  EXPECT_EQ(coded.position(7, 30), 2 * 368 + 100u);
   EXPECT_EQ(coded.rows(), 293u);
   EXPECT_EQ(coded.row_elements(), 350u);
 }
@@ -105,7 +105,7 @@ TEST(StridedLayout, is_as_the_protocol_says) {
 TEST(StridedLayout, a_large_bucket_wastes_little) {
   const CodedLayout coded = strided_layout(25u << 18, 352, 4);
   EXPECT_EQ(coded.block, kUsualBlock);
-  EXPECT_EQ(coded.stride, kLeastStride);
+  EXPECT_EQ(coded.stride, kLineStride);
   EXPECT_LT(static_cast<double>(coded.coded_count()), 1.02 * (25u << 18));
   EXPECT_EQ(coded.row_elements(), 352u);
 }
@@ -117,11 +117,21 @@ TEST(StridedLayout, few_rows_have_larger_blocks) {
   EXPECT_EQ(strided_layout(kFarFrom, 352, 4).block, kUsualBlock);
 }
 
-TEST(StridedLayout, far_rows_are_of_eights_unless_that_leaves_them_empty) {
-  EXPECT_EQ(strided_layout(25u << 18, 2224, 4).stride, kLeastStride);
-  const CodedLayout coded = strided_layout(kFarFrom, 2224, 6);
-  EXPECT_EQ(coded.stride, 21u);
-  EXPECT_GT(coded.row_elements(), 2100u);
+TEST(StridedLayout, far_rows_are_of_lines_or_eights_unless_that_leaves_them_empty) {
+  EXPECT_EQ(strided_layout(25u << 18, 2224, 4).stride, kLineStride);
+  EXPECT_EQ(strided_layout(kFarFrom, 2224, 4).stride, kLineStride);
+  const CodedLayout eights = strided_layout(kFarFrom, 352, 4);
+  EXPECT_EQ(eights.stride, kLeastStride);
+  EXPECT_EQ(eights.row_elements(), 344u);
+  const CodedLayout neither = strided_layout(kFarFrom, 352, 6);
+  EXPECT_EQ(neither.stride, 13u);
+  EXPECT_GT(neither.row_elements(), 330u);
+}
+
+TEST(StridedLayout, rows_are_an_odd_number_of_lines_apart) {
+  const CodedLayout coded = strided_layout(kFarFrom, 2224, 4);
+  EXPECT_EQ(coded.row_elements(), 128 * kLineStride);
+  EXPECT_EQ(coded.row_pitch(), 129 * kLineStride);
 }
 
 /// Two tails: of all rows, and of those of one receiver.
