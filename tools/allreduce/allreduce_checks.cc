@@ -119,11 +119,17 @@ Result<void> check_allreduce_options(const AllreduceOptions& options) {
     return refuse("--late-rank is of --algorithm late-rank: leave one out, or give both");
   }
   const bool even = options.shares.even() && !options.learn_shares;
-  if (!even && (!transposes || options.mode == Mode::bounded)) {
-    return refuse(options.shares_flag + " is of exact calls by --algorithm tar: leave out " +
-                  (options.mode == Mode::bounded
-                       ? std::string("--mode bounded")
-                       : fmt::format("--algorithm {}", name(options.algorithm))));
+  if (!even && !transposes) {
+    return refuse(fmt::format("{} is of --algorithm tar: leave out --algorithm {}",
+                              options.shares_flag, name(options.algorithm)));
+  }
+  if (options.mode == Mode::bounded && options.learn_shares) {
+    return refuse(
+        "--shares auto is of exact calls: give a list of weights, or leave out --mode bounded");
+  }
+  if (options.mode == Mode::bounded && !even && options.job.mechanisms.codec == CodecRule::on) {
+    return refuse(options.shares_flag +
+                  " changes no coded call, whose shares are even: give --codec off or auto");
   }
   if (options.learn_shares && !options.job.mechanisms.rotation) {
     return refuse(

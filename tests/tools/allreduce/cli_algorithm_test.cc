@@ -125,13 +125,21 @@ TEST(CliAlgorithm, shares__are_normalised_and_results_right) {
   EXPECT_THAT(unwrapped(ended.out), HasSubstr("exact, shares 0.0000,0.2000,0.3000,0.5000"));
 }
 
+TEST(CliAlgorithm, shares__hold_in_bounded_mode) {
+  const Ended ended = run(local(4, {"-b", "1M", "-e", "1M", "-n", "3", "-w", "1", "--mode",
+                                    "bounded", "--bound", "5s", "--shares", "0,1,1.5,2.5"}));
+  expect_good(ended);
+  EXPECT_THAT(unwrapped(ended.out), AllOf(HasSubstr("bounded, shares 0.0000,0.2000,0.3000,0.5000"),
+                                          HasSubstr("nothing lost")));
+}
+
 TEST(CliAlgorithm, shares__are_learnt_and_results_right) {
   const Ended ended = run(local(4, {"-b", "1M", "-e", "1M", "-n", "20", "-d", "int32", "--max-rate",
                                     "3gbit", "--shares", "auto"}));
   expect_good(ended);
   EXPECT_THAT(unwrapped(ended.out),
               AllOf(HasSubstr("exact, shares learnt"), HasSubstr("# Shares, learnt        : ")));
-  expect_refused(2, {"--shares", "auto", "--mode", "bounded"}, "leave out --mode bounded");
+  expect_refused(2, {"--shares", "auto", "--mode", "bounded"}, "give a list of weights");
   expect_refused(2, {"--shares", "auto", "--algorithm", "ring"}, "leave out --algorithm ring");
 }
 
@@ -141,7 +149,8 @@ TEST(CliAlgorithm, shares__are_refused_where_they_make_no_sense) {
     expect_refused(2, {"--shares", list}, "not a list of weights, one for each rank");
   }
   expect_refused(4, {"--shares", "1,1"}, "--shares has 2 for 4 ranks: give one for each rank");
-  expect_refused(2, {"--shares", "1,2", "--mode", "bounded"}, "leave out --mode bounded");
+  expect_refused(2, {"--shares", "1,2", "--mode", "bounded", "--codec", "on"},
+                 "--shares changes no coded call");
   expect_refused(2, {"--shares", "1,2", "--algorithm", "ring"}, "leave out --algorithm ring");
 }
 
@@ -160,7 +169,7 @@ TEST(CliAlgorithm, link_speeds__are_refused_where_they_make_no_sense) {
   expect_refused(4, {"--link-speeds", "1,1,2"}, "--link-speeds has 3 for 4 ranks");
   expect_refused(3, {"--link-speeds", "1,1,2", "--shares", "1,2,3"}, "--shares");
   expect_refused(3, {"--link-speeds", "1,1,2", "--algorithm", "ring"},
-                 "--link-speeds is of exact calls");
+                 "--link-speeds is of --algorithm tar");
 }
 
 TEST(CliAlgorithm, unknown__is_refused_with_the_choices) {

@@ -94,8 +94,7 @@ bool same_on_all(const std::string& text) {
 /// Two ranks, of which the second one has the option.
 std::vector<Ended> run_with(const std::string& option, const std::vector<std::string>& values) {
   const ScratchDirectory scratch;
-  const bool exact = option == "--algorithm" || option == "--group-size" || option == "--shares" ||
-                     option == "--link-speeds" || option == "--late-rank";
+  const bool exact = option == "--algorithm" || option == "--group-size" || option == "--late-rank";
   std::vector<std::string> both{"-b", "1K", "-e", "1K", "-n", "2", "-w", "0"};
   both.insert(both.end(), {"--mode", exact ? "exact" : "bounded"});
   if (option == "--late-rank") both.insert(both.end(), {"--algorithm", "late-rank"});
