@@ -32,10 +32,10 @@ inline constexpr std::uint32_t kUsualBlock = 4096;  // 16 KiB of floats: stays i
 inline constexpr std::uint32_t kMostBlock = 16384;
 /// Buckets of at least this many elements may have the largest blocks: the zeros that pad the last
 /// block are at most an eighth of the bucket.
-inline constexpr std::uint64_t kLargeBlocksFrom = 8 * kMostBlock;
+inline constexpr std::uint64_t kLargeBlocksFrom = std::uint64_t{8} * kMostBlock;
 /// Buckets of at least this many elements (2 MiB) have left the caches of a core by the time that
 /// they are coded, since a call moves their bytes many times. One lost row hardly matters to them.
-inline constexpr std::uint64_t kFarFrom = 32 * kMostBlock;
+inline constexpr std::uint64_t kFarFrom = std::uint64_t{32} * kMostBlock;
 /// One instruction copies eight floats. A smaller stride would spread losses more.
 inline constexpr std::uint32_t kLeastStride = 8;
 /// Such runs fill a cache line.

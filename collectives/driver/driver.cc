@@ -232,6 +232,7 @@ bool Driver::round(std::unique_lock<std::mutex>& lock) {
   for (std::size_t i = 0; i < driven_.size(); ++i) {
     Driven& one = *driven_[i];
     if (&one != job_ && &one != worked && !one.has_work(monotonic_now())) continue;
+    // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): driven_ holds no null pointer
     if (one.progress(&one == worked)) moved = true;
   }
   for (Driven* const one : driven_) {
