@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "transport/endpoint/inflow.h"
 #include "transport/random.h"
+#include "transport/rate/inflow.h"
 
 namespace tarpon {
 

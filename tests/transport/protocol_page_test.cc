@@ -15,8 +15,8 @@
 #include "bpf/wire.h"
 #include "transport/agreement_packet.h"
 #include "transport/counters.h"
-#include "transport/endpoint/operation.h"
 #include "transport/integrity.h"
+#include "transport/operation/operation.h"
 
 namespace tarpon::protocol_page_test {
 namespace {

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <vector>
 
-#include "transport/endpoint/operation.h"
 #include "transport/integrity.h"
+#include "transport/operation/operation.h"
 
 namespace tarpon::wire_test {
 namespace {

@@ -3,8 +3,8 @@
 #include <bit>
 #include <span>
 
-#include "transport/endpoint/control_fields.h"
 #include "transport/endpoint/state.h"
+#include "transport/wire/control_fields.h"
 
 namespace tarpon {
 namespace {
@@ -59,7 +59,7 @@ void Endpoint::State::take_control(Time now, const tarpon_header& header,
     if (asks) tell_forgotten(header, options.rank);
     return;
   }
-  Operation* operation = find_open(*channel, header.operation);
+  Operation* operation = channel->find_open(header.operation);
   const bool aborts = operation != nullptr && header.type == TARPON_ABORT;
   if (!aborts) note_closed_below(*channel, header, now);
   if (operation == nullptr) {

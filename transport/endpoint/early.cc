@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "transport/endpoint/control_fields.h"
 #include "transport/endpoint/state.h"
+#include "transport/wire/control_fields.h"
 
 namespace tarpon {
 

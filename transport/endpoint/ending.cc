@@ -34,7 +34,8 @@ void Endpoint::State::end(Operation& operation, std::unique_ptr<Retained> retain
     channel.remember_abort(operation.number, *abort_reason, ranks);
   }
   const std::uint32_t number = operation.number;
-  std::erase(channel.open, &operation);
+  std::erase_if(channel.open,
+                [&](const Channel::Open& one) { return one.operation == &operation; });
   std::erase(open_operations, &operation);
   journal.forget(operation.handle);
   ++operation.handle.generation;

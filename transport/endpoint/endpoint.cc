@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <utility>
 
-#include "transport/endpoint/rule_choice.h"
 #include "transport/endpoint/state.h"
+#include "transport/rate/rule_choice.h"
 
 namespace tarpon {
 namespace {
@@ -57,13 +57,6 @@ Operation* Endpoint::State::find(OperationHandle handle) {
   if (handle.index >= operations.size()) return nullptr;
   Operation* operation = operations[handle.index].get();
   return operation->handle == handle ? operation : nullptr;
-}
-
-Operation* Endpoint::State::find_open(Channel& channel, std::uint32_t number) {
-  for (Operation* operation : channel.open) {
-    if (operation->number == number) return operation;
-  }
-  return nullptr;
 }
 
 void Endpoint::State::tell(const Operation& operation, const Event& event) {

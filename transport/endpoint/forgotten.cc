@@ -39,7 +39,7 @@ void Endpoint::State::tell_forgotten(const tarpon_header& header, Rank forgetful
 /// this rank is late, and gets nothing from that peer.
 void Endpoint::State::take_told_forgotten(Channel& channel, const tarpon_header& header, Time now) {
   if (take_forgotten(channel, header.sender, now)) return;
-  Operation* const operation = find_open(channel, header.operation);
+  Operation* const operation = channel.find_open(header.operation);
   if (operation == nullptr || !operation->bounded) return refuse_control(DropReason::unexpected);
   become_late(*operation, header.sender, now);
   nothing_from(*operation, header.sender);
@@ -51,8 +51,8 @@ bool Endpoint::State::take_forgotten(Channel& channel, Rank from, Time now) {
   if (!tags.has_forgotten()) return false;
   if (channel.lost) return true;
   channel.lost = true;
-  for (Operation* operation : channel.open) {
-    take_abort(*operation, from, TARPON_ABORT_FORGOTTEN, 1ull << options.rank, now);
+  for (const Channel::Open& one : channel.open) {
+    take_abort(*one.operation, from, TARPON_ABORT_FORGOTTEN, 1ull << options.rank, now);
   }
   early.forget(channel.tag);
   return true;

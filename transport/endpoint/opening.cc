@@ -26,7 +26,7 @@ void Endpoint::State::begin(Operation& operation, const OperationSpec& spec, Tim
   sender.choose_flows(operation, spec);
   operation.opened = now;
   journal.note(RecordKind::opened, operation, kNoPeer, now, operation.signature_hash);
-  channel.open.push_back(&operation);
+  channel.open.push_back({operation.number, &operation});
   open_operations.push_back(&operation);
   open(operation, channel, now);
   liveness.watch(now);

@@ -1,8 +1,8 @@
 // Which operations the peers have passed.
 #include <algorithm>
 
-#include "transport/endpoint/control_fields.h"
 #include "transport/endpoint/state.h"
+#include "transport/wire/control_fields.h"
 
 namespace tarpon {
 
@@ -20,8 +20,8 @@ void Endpoint::State::note_passed(Channel& channel, Rank peer, std::uint32_t bel
   if (!before(known, below)) return;
   if (!proven && below - known > options.window) return check_jump(channel, peer, now);
   known = below;
-  for (Operation* operation : channel.open) {
-    if (before(operation->number, below)) peer_closed(*operation, peer, now);
+  for (const auto& [number, operation] : channel.open) {
+    if (before(number, below)) peer_closed(*operation, peer, now);
   }
   release_passed(channel);
 }
@@ -30,16 +30,16 @@ void Endpoint::State::note_passed(Channel& channel, Rank peer, std::uint32_t bel
 /// rank's latest READY of it did.
 bool Endpoint::State::proves_end(Channel& channel, const tarpon_header& header) {
   if (header.type != TARPON_CLOSED && header.type != TARPON_ABORT) return false;
-  if (channel.open.empty() || channel.open.front()->number != header.operation) return false;
-  const PeerView& view = channel.open.front()->peers[header.sender];
+  if (channel.open.empty() || channel.open.front().number != header.operation) return false;
+  const PeerView& view = channel.open.front().operation->peers[header.sender];
   return view.readies > 0 && PeerClocks::echoes(header, view.ready_us, latest);
 }
 
 /// Asks `peer` for the end of the lowest open operation.
 void Endpoint::State::check_jump(Channel& channel, Rank peer, Time now) {
   if (channel.open.empty()) return;  // the next operation asks, or a HEARTBEAT
-  const Operation& operation = *channel.open.front();
-  PeerView& view = channel.open.front()->peers[peer];
+  const Operation& operation = *channel.open.front().operation;
+  PeerView& view = channel.open.front().operation->peers[peer];
   if (view.jump_checked != Time{} && now < view.jump_checked + operation.quiet_delay) return;
   view.jump_checked = now;
   view.readies = std::max(1u, view.readies);

@@ -1,6 +1,6 @@
 // Packets in, of operations that are over here: answers that say how they ended.
-#include "transport/endpoint/control_fields.h"
 #include "transport/endpoint/state.h"
+#include "transport/wire/control_fields.h"
 
 namespace tarpon {
 

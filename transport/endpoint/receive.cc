@@ -157,7 +157,7 @@ std::size_t Endpoint::State::take_data(Time now, const tarpon_header& header,
     return 1;
   }
   note_closed_below(*channel, header, now);
-  if (Operation* operation = find_open(*channel, header.operation)) {
+  if (Operation* operation = channel->find_open(header.operation)) {
     if (other_epoch(*operation, header)) {
       ++counters[DropReason::epoch];
       return 1;

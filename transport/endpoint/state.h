@@ -17,20 +17,20 @@
 #include <vector>
 
 #include "transport/endpoint.h"
-#include "transport/endpoint/control_queue.h"
-#include "transport/endpoint/early_packets.h"
-#include "transport/endpoint/granter.h"
-#include "transport/endpoint/journal.h"
-#include "transport/endpoint/lateness_check.h"
-#include "transport/endpoint/liveness.h"
-#include "transport/endpoint/operation.h"
-#include "transport/endpoint/packet_writer.h"
-#include "transport/endpoint/passed_news.h"
-#include "transport/endpoint/peer_clocks.h"
-#include "transport/endpoint/receiver.h"
-#include "transport/endpoint/sender.h"
-#include "transport/endpoint/standings.h"
-#include "transport/endpoint/tag_history.h"
+#include "transport/operation/granter.h"
+#include "transport/operation/journal.h"
+#include "transport/operation/lateness_check.h"
+#include "transport/operation/operation.h"
+#include "transport/operation/packet_writer.h"
+#include "transport/operation/receiver.h"
+#include "transport/operation/sender.h"
+#include "transport/peers/control_queue.h"
+#include "transport/peers/liveness.h"
+#include "transport/peers/peer_clocks.h"
+#include "transport/peers/standings.h"
+#include "transport/tags/early_packets.h"
+#include "transport/tags/passed_news.h"
+#include "transport/tags/tag_history.h"
 
 namespace tarpon {
 
@@ -69,7 +69,6 @@ struct Endpoint::State {
 
   // endpoint.cc
   Operation* find(OperationHandle handle);
-  Operation* find_open(Channel& channel, std::uint32_t number);
   void tell(const Operation& operation, const Event& event);
 
   // opening.cc

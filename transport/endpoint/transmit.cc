@@ -52,7 +52,7 @@ bool Endpoint::State::fill_control(Time now, const ControlDue& due, TxPacket& fr
   PacketWriter::address(frame, due.peer);
 
   Channel* channel = tags.find(due.tag);
-  Operation* operation = channel == nullptr ? nullptr : find_open(*channel, due.operation);
+  Operation* operation = channel == nullptr ? nullptr : channel->find_open(due.operation);
   const PastOperation* past = channel == nullptr ? nullptr : channel->find_past(due.operation);
   if (operation != nullptr) {
     PacketWriter::mark_epoch(operation->epoch, header);

@@ -6,9 +6,9 @@
 #include <set>
 
 #include "tests/support/endpoint_harness.h"
-#include "transport/endpoint/flow_choice.h"
-#include "transport/endpoint/message.h"
+#include "transport/operation/message.h"
 #include "transport/random.h"
+#include "transport/rate/flow_choice.h"
 
 namespace tarpon::testing_support::flows_test {
 namespace {

@@ -1,0 +1,337 @@
+#include "transport/operation/sender.h"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cstring>
+
+namespace tarpon {
+namespace {
+
+/// The last 1 % of a message, at least one slot, carries the tail mark.
+std::uint32_t first_tail_slot(std::uint32_t slots) {
+  return slots - std::max(1u, slots / 100);
+}
+
+std::uint8_t with_flows(std::uint8_t stage, const Stripes& stripes) {
+  return static_cast<std::uint8_t>(stage | static_cast<unsigned>(std::countr_zero(stripes.flows))
+                                               << TARPON_FLOWS_SHIFT);
+}
+
+/// The first request is answered over the flow of the slot, later ones over the others in turn: a
+/// flow may be dead.
+std::uint8_t repair_flow(const SendMessage& message, std::uint32_t slot) {
+  const std::uint32_t flow = message.stripes.flow_of(slot) + message.requests - 1;
+  return static_cast<std::uint8_t>(flow & (message.stripes.flows - 1));
+}
+
+}  // namespace
+
+Sender::Sender(const EndpointOptions& options, const PortCapabilities& port, PacketWriter& writer,
+               EndpointCounters& counters, const Standings& standings)
+    : rank_(options.rank),
+      gathers_(port.gathers),
+      train_(std::max(1u, port.burst)),
+      writer_(writer),
+      counters_(counters),
+      standings_(standings),
+      outflow_(options),
+      flow_choice_(options.flows, port.flows) {}
+
+void Sender::choose_flows(Operation& operation, const OperationSpec& spec) {
+  const std::uint64_t least = flow_choice_.tries() ? kLargeMessage : 1;
+  const auto is_large = [least](const SendSpec& send) { return send.bytes >= least; };
+  const bool large = std::any_of(spec.stages.begin(), spec.stages.end(), [&](const StageSpec& one) {
+    return std::any_of(one.sends.begin(), one.sends.end(), is_large);
+  });
+  const FlowChoice::Next next = large ? flow_choice_.next() : FlowChoice::Next{};
+  operation.flows = next.flows;
+  operation.flows_measured = next.measured;
+  for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
+    const std::vector<SendSpec>& sends = spec.stages[i].sends;
+    for (std::size_t j = 0; j < sends.size(); ++j) {
+      const bool spread = is_large(sends[j]) && !operation.stages[i].multicast.on;
+      operation.stages[i].sends[j].stripes = {stripe_slots(operation.slot_bytes),
+                                              spread ? next.flows : 1};
+    }
+  }
+}
+
+void Sender::measure_flows(const Operation& operation, bool failed) {
+  if (!operation.flows_measured) return;
+  std::uint64_t slots = 0;
+  Time last{};
+  for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
+    const Stage& stage = operation.stages[i];
+    last = std::max(last, stage.last_arrival);
+    for (const ReceiveMessage& message : stage.receives) {
+      slots += message.presence.count() - message.given_up;
+    }
+  }
+  const bool timed = operation.started != kNever && last > operation.started;
+  double rate = 0;
+  if (timed && !failed) {
+    rate = static_cast<double>(slots * operation.slot_bytes) /
+           std::chrono::duration<double>(last - operation.started).count();
+  }
+  flow_choice_.ended(operation.flows, rate);
+}
+
+std::size_t Sender::send(Time now, std::span<Operation* const> operations,
+                         std::span<TxPacket> frames, Time& timer) {
+  std::size_t used = 0;
+  for (Operation* operation : operations) {
+    // Earlier stages first: data that peers add up comes before data that they only store.
+    // Otherwise ranks whose contributions are late hold up all others.
+    for (std::uint8_t number = 0; number < operation->stage_count; ++number) {
+      if (holds_back(*operation, number)) break;
+      used += send_stage(now, *operation, number, frames.subspan(used), timer);
+      if (used == frames.size()) return used;
+    }
+  }
+  return used;
+}
+
+std::size_t Sender::send_stage(Time now, Operation& operation, std::uint8_t number,
+                               std::span<TxPacket> frames, Time& timer) {
+  Stage& stage = operation.stages[number];
+  std::size_t used = 0;
+  std::uint32_t peers = 0;
+  for (SendMessage& message : stage.sends) {
+    if (used == frames.size()) return used;
+    if (message.done) continue;
+    const std::size_t before = used;
+    used += send_repairs(now, operation, number, message,
+                         paced(now, operation, message, frames.subspan(used)));
+    used += send_new(now, operation, number, message,
+                     paced(now, operation, message, frames.subspan(used)));
+    const bool more =
+        message.repair_count > 0 || message.next < unicast_limit(stage, message, standings_);
+    if (more && used < frames.size()) timer = std::min(timer, outflow_.next(message.peer));
+    if (used > before && ++peers == outflow_.peers_at_once()) break;
+  }
+  // Behind the repairs: peers wait for those.
+  if (stage.multicast.on) {
+    used += send_to_all(now, operation, number, frames.subspan(used), timer);
+  }
+  return used;
+}
+
+/// As many of `frames` as may leave for the message's peer now.
+std::span<TxPacket> Sender::paced(Time now, const Operation& operation, const SendMessage& message,
+                                  std::span<TxPacket> frames) const {
+  const std::size_t bytes = operation.slot_bytes + TARPON_HEADER_BYTES;
+  const std::size_t count = outflow_.allowed(message.peer, now, bytes, frames.size());
+  return frames.first(count);
+}
+
+/// Returns the header fields that packets of `message` to `peer` that leave now have in common.
+tarpon_header Sender::header_of(Time now, const Operation& operation, std::uint8_t stage,
+                                const SendMessage& message, Rank peer) const {
+  tarpon_header header =
+      writer_.header(now, peer, TARPON_DATA, operation.tag, operation.number, stage);
+  header.signature = operation.signature_hash;
+  PacketWriter::mark_epoch(operation.epoch, header);
+  header.stage_time = operation.stage_time;
+  // DATA of the first stage carries the mark of its sender alone, other packets those of all ranks.
+  const Marks& known = operation.marks;
+  const bool own = (known.ranks >> rank_ & 1) != 0;
+  if (stage == 0 ? own : known.any()) header.flags |= TARPON_FLAG_NONFINITE;
+  header.stage = with_flows(stage, message.stripes);
+  return header;
+}
+
+std::size_t Sender::send_repairs(Time now, Operation& operation, std::uint8_t number,
+                                 SendMessage& message, std::span<TxPacket> frames) {
+  std::size_t used = 0;
+  if (message.repair_count == 0) return used;
+  Stage& stage = operation.stages[number];
+  const tarpon_header header = header_of(now, operation, number, message, message.peer);
+  tarpon_header to_all = header;
+  to_all.echo_us = 0;
+  const auto flags = static_cast<std::uint8_t>(header.flags | TARPON_FLAG_REPAIR);
+  while (used < frames.size() && message.repair_count > 0) {
+    tarpon_range& range = message.repairs[message.repair_count - 1];
+    const auto room = static_cast<std::uint32_t>(frames.size() - used);
+    std::uint32_t count = std::min({range.count, room, message.stripes.rest(range.first)});
+    std::optional<Rank> to = message.peer;
+    if (stage.multicast.on) {
+      count = 1;
+      to = answer_to(stage, message.peer, range.first, now);
+    }
+    if (to) {
+      fill(*to == kAllRanks ? to_all : header, operation, message,
+           {.first = range.first,
+            .peer = *to,
+            .flags = flags,
+            .flow = repair_flow(message, range.first)},
+           frames.subspan(used, count));
+      counters_.repaired_slots += count;
+      used += count;
+    }
+    range.first += count;
+    range.count -= count;
+    if (range.count == 0) --message.repair_count;
+  }
+  outflow_.sent(message.peer, now, used * (operation.slot_bytes + TARPON_HEADER_BYTES));
+  return used;
+}
+
+/// Number of packets at the end of `take` that do not fill a train. Trains end where stripes do.
+std::uint32_t Sender::train_rest(const SendMessage& message, const SlotRange& range,
+                                 std::uint32_t take) const {
+  if (message.stripes.flows == 1) return take % train_;
+  const std::uint32_t rest = (range.first + take) % message.stripes.length;
+  return rest < take ? rest : 0;
+}
+
+/// Sends slots of `message` that have not gone out yet.
+std::size_t Sender::send_new(Time now, const Operation& operation, std::uint8_t stage,
+                             SendMessage& message, std::span<TxPacket> frames) {
+  const std::uint32_t limit = unicast_limit(operation.stages[stage], message, standings_);
+  if (limit <= message.next) return 0;
+  const std::uint32_t sent =
+      send_slots(header_of(now, operation, stage, message, message.peer), operation, message,
+                 {.first = message.next, .end = limit, .peer = message.peer}, frames);
+  message.next += sent;
+  outflow_.sent(message.peer, now, sent * (operation.slot_bytes + TARPON_HEADER_BYTES));
+  return sent;
+}
+
+/// Sends slots to all peers at once.
+std::size_t Sender::send_to_all(Time now, Operation& operation, std::uint8_t number,
+                                std::span<TxPacket> frames, Time& timer) {
+  Stage& stage = operation.stages[number];
+  const std::uint32_t limit = multicast_limit(operation, stage, standings_, now, timer);
+  if (limit == stage.multicast.next || frames.empty()) return 0;
+  std::uint64_t peers = 0;  // in step
+  for (const SendMessage& message : stage.sends) {
+    if (!in_step(stage, message, standings_)) continue;
+    peers |= bit(message.peer);
+    frames = paced(now, operation, message, frames);
+    if (frames.empty()) {
+      timer = std::min(timer, outflow_.next(message.peer));
+      return 0;
+    }
+  }
+  const SendMessage& any = stage.sends.front();
+  const std::uint32_t sent =
+      send_slots(header_of(now, operation, number, any, kAllRanks), operation, any,
+                 {.first = stage.multicast.next, .end = limit, .peer = kAllRanks}, frames);
+  outflow_.sent_to_all(peers, now, sent * (operation.slot_bytes + TARPON_HEADER_BYTES));
+  note_multicast(stage, standings_, sent);
+  return sent;
+}
+
+/// Sends a range of slots, as far as the frames suffice. Returns the number of slots.
+std::uint32_t Sender::send_slots(const tarpon_header& header, const Operation& operation,
+                                 const SendMessage& message, const SlotRange& range,
+                                 std::span<TxPacket> frames) {
+  std::uint32_t take = std::min(range.end - range.first, static_cast<std::uint32_t>(frames.size()));
+  // Whole trains only: packets of a train that the frames would cut short wait for the next poll.
+  if (take > train_ && range.first + take < range.end) take -= train_rest(message, range, take);
+  const auto marked = static_cast<std::uint8_t>(header.flags | TARPON_FLAG_TAIL);
+  const std::uint32_t tail = first_tail_slot(message.slots);
+  for (std::uint32_t used = 0; used < take;) {
+    const std::uint32_t slot = range.first + used;
+    std::uint32_t count = std::min(take - used, message.stripes.rest(slot));
+    if (slot < tail) count = std::min(count, tail - slot);
+    fill(header, operation, message,
+         {.first = slot,
+          .peer = range.peer,
+          .flags = slot < tail ? header.flags : marked,
+          .flow = static_cast<std::uint8_t>(message.stripes.flow_of(slot))},
+         frames.subspan(used, count));
+    used += count;
+  }
+  return take;
+}
+
+/// Fills `frames` with the slots from the stretch's first one on.
+void Sender::fill(const tarpon_header& header, const Operation& operation,
+                  const SendMessage& message, const Stretch& stretch, std::span<TxPacket> frames) {
+  std::uint32_t slot = stretch.first;
+  for (TxPacket& frame : frames) {
+    frame.peer = stretch.peer;
+    frame.flow = stretch.flow;
+    frame.length = message.lengths.of(slot++);
+  }
+  slot = stretch.first;
+  while (!frames.empty()) {
+    const auto most = static_cast<std::uint32_t>(frames.size());
+    const OutgoingRun run = message.source->lend(slot, most);
+    const std::span<TxPacket> filled = frames.first(run.count);
+    place(operation, run, filled);
+    writer_.write(header, {slot, stretch.flags, run.contributors}, filled);
+    counters_.data_out += run.count;
+    slot += run.count;
+    frames = frames.subspan(run.count);
+  }
+}
+
+/// Lends the payload of `run` to the port, or copies it into the frames.
+void Sender::place(const Operation& operation, const OutgoingRun& run,
+                   std::span<TxPacket> frames) const {
+  const std::byte* payload = run.payload;
+  for (TxPacket& frame : frames) {
+    if (gathers_) {
+      frame.payload = payload;
+      frame.lender = lender_of(operation.handle);
+    } else {
+      frame.payload = frame.room;
+      frame.lender = kNoLender;
+      std::memcpy(frame.room, payload, frame.length);
+    }
+    payload += run.stride;
+  }
+}
+
+std::size_t Sender::send_retained(Time now, ControlQueue& due, TagHistory& tags,
+                                  std::span<TxPacket> frames, Time& timer) {
+  std::size_t used = 0;
+  while (used < frames.size()) {
+    RetainedDue* const one = due.front_retained();
+    if (one == nullptr) break;
+    Channel* channel = tags.find(one->tag);
+    const KeptResult* kept = channel == nullptr ? nullptr : tags.find_kept(*channel, one->number);
+    if (kept == nullptr || one->count == 0) {
+      due.pop_retained();
+      continue;
+    }
+    const std::size_t wire_bytes = kept->slot_bytes + TARPON_HEADER_BYTES;
+    if (outflow_.allowed(one->peer, now, wire_bytes, 1) == 0) {
+      timer = std::min(timer, outflow_.next(one->peer));
+      break;
+    }
+    tarpon_range& range = one->ranges[one->count - 1];
+    const std::pmr::vector<std::byte>& bytes = kept->data->bytes;
+    const std::size_t offset = std::size_t{range.first} * kept->slot_bytes;
+    TxPacket& frame = frames[used];
+    tarpon_header header =
+        writer_.header(now, one->peer, TARPON_DATA, one->tag, one->number, kept->data->stage);
+    header.signature = kept->signature_hash;
+    PacketWriter::mark_epoch(kept->epoch, header);
+    const RunFields fields{
+        .slot = range.first,
+        .flags = static_cast<std::uint8_t>(header.flags | TARPON_FLAG_REPAIR |
+                                           (kept->marked ? TARPON_FLAG_NONFINITE : 0)),
+        .contributors = kept->data->contributors[range.first]};
+    frame.peer = one->peer;
+    frame.flow = 0;
+    frame.length =
+        static_cast<std::uint32_t>(std::min<std::size_t>(kept->slot_bytes, bytes.size() - offset));
+    frame.payload = frame.room;  // copied: the bytes may be freed before the port has sent them
+    frame.lender = kNoLender;
+    std::memcpy(frame.room, bytes.data() + offset, frame.length);
+    writer_.write(header, fields, {&frame, 1});
+    outflow_.sent(one->peer, now, wire_bytes);
+    ++counters_.data_out;
+    ++counters_.repaired_slots;
+    ++used;
+    ++range.first;
+    if (--range.count == 0) --one->count;
+  }
+  return used;
+}
+
+}  // namespace tarpon

@@ -1,0 +1,55 @@
+#include "transport/peers/standings.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "transport/wire/operation_number.h"
+
+namespace tarpon {
+
+void Standings::set_dead(Rank rank) {
+  dead_ |= bit(rank);
+  silent_ &= ~bit(rank);
+  left_[rank].reset();
+}
+
+void Standings::set_left(Rank rank, std::vector<NextNumber> made) {
+  std::sort(made.begin(), made.end(),
+            [](const NextNumber& a, const NextNumber& b) { return a.tag < b.tag; });
+  left_[rank] = std::move(made);
+}
+
+bool Standings::set_silent(Rank rank, bool silent) {
+  if (is_dead(rank) || is_silent(rank) == silent) return false;
+  silent_ ^= bit(rank);
+  return true;
+}
+
+const NextNumber* Standings::find(Rank rank, std::uint32_t tag) const {
+  const std::vector<NextNumber>& list = *left_[rank];
+  const auto found = std::lower_bound(
+      list.begin(), list.end(), tag,
+      [](const NextNumber& one, std::uint32_t wanted) { return one.tag < wanted; });
+  return found == list.end() || found->tag != tag ? nullptr : &*found;
+}
+
+bool Standings::excludes(Rank rank, std::uint32_t tag, std::uint32_t number) const {
+  if (is_dead(rank)) return true;
+  if (!has_left(rank)) return false;
+  const NextNumber* const made = find(rank, tag);
+  return made == nullptr || !before(number, made->number);
+}
+
+std::uint32_t Standings::made(Rank rank, std::uint32_t tag) const {
+  return find(rank, tag)->number;
+}
+
+std::uint32_t Standings::live_in(std::uint32_t tag, std::uint32_t number) const {
+  auto count = world_size_ - static_cast<std::uint32_t>(std::popcount(dead_ | silent_));
+  for (Rank rank = 0; rank < world_size_; ++rank) {
+    if (has_left(rank) && !is_silent(rank) && excludes(rank, tag, number)) --count;
+  }
+  return count;
+}
+
+}  // namespace tarpon
