@@ -140,8 +140,8 @@ class Endpoint {
   /// without a silent rank. Packets that still come from it count. Exact operations wait.
   std::uint64_t silent() const;
 
-  /// Sets the ranks that wait in rejoin(), bit r: rank r. They make no calls: bounded operations go
-  /// on without them, as without silent ranks.
+  /// Sets the ranks that wait in rejoin(), bit r: rank r. They make no calls: bounded operations
+  /// that they have not begun go on without them, as without silent ranks.
   void set_rejoining(std::uint64_t ranks, Time now);
 
   /// Whether silent ranks are found (EndpointOptions::detects_silence).

@@ -62,11 +62,15 @@ std::vector<NextNumber> Endpoint::unpassed() const {
 void Endpoint::set_rejoining(std::uint64_t ranks, Time now) {
   State& s = *state_;
   s.latest = now;
-  const std::uint64_t before = std::exchange(s.rejoining, ranks & ~bit(s.options.rank));
-  for (const Rank peer : ranks_of(s.rejoining & ~before)) {
-    for (Operation* operation : s.open_operations) {
-      if (operation->bounded) s.leave_out(*operation, peer, false);
+  const std::uint64_t known = s.standings.rejoining();
+  s.standings.set_rejoining(ranks & ~bit(s.options.rank));
+  for (Operation* operation : s.open_operations) {
+    if (!operation->bounded) continue;
+    for (const Rank peer : ranks_of(s.standings.rejoining() & ~known)) {
+      // A peer that has begun the operation has ended it: it still answers requests for its data.
+      if (!operation->peers[peer].heard) s.leave_out(*operation, peer, false);
     }
+    s.fewer_take_part(*operation, now);
   }
   s.timer = std::min(s.timer, now);
 }

@@ -93,7 +93,7 @@ void Endpoint::State::open(Operation& operation, Channel& channel, Time now) {
     peer_closed(operation, peer, now);
   }
   for (Rank peer = 0; peer < options.world_size && operation.bounded; ++peer) {
-    const bool rejoins = (rejoining & bit(peer)) != 0;
+    const bool rejoins = standings.is_rejoining(peer) && !operation.peers[peer].heard;
     if (standings.is_silent(peer) || rejoins) leave_out(operation, peer, false);
   }
   // Stages in which nothing is to come are over at once.

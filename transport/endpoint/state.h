@@ -205,7 +205,6 @@ struct Endpoint::State {
   PeerClocks clocks;
   std::vector<std::uint8_t> advertised_by;  // by peer: Inflow::advertised() there
   Standings standings;
-  std::uint64_t rejoining = 0;  // bit r: peer r waits in rejoin()
   Liveness liveness;
   LatenessCheck lateness;
 

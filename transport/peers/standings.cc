@@ -45,9 +45,11 @@ std::uint32_t Standings::made(Rank rank, std::uint32_t tag) const {
 }
 
 std::uint32_t Standings::live_in(std::uint32_t tag, std::uint32_t number) const {
-  auto count = world_size_ - static_cast<std::uint32_t>(std::popcount(dead_ | silent_));
+  auto count =
+      world_size_ - static_cast<std::uint32_t>(std::popcount(dead_ | silent_ | rejoining_));
   for (Rank rank = 0; rank < world_size_; ++rank) {
-    if (has_left(rank) && !is_silent(rank) && excludes(rank, tag, number)) --count;
+    if (is_silent(rank) || is_rejoining(rank)) continue;
+    if (has_left(rank) && excludes(rank, tag, number)) --count;
   }
   return count;
 }

@@ -23,8 +23,11 @@ class Standings {
   bool is_dead(Rank rank) const { return (dead_ & bit(rank)) != 0; }
   bool is_silent(Rank rank) const { return (silent_ & bit(rank)) != 0; }
   bool has_left(Rank rank) const { return left_[rank].has_value(); }
+  /// Whether `rank` waits in rejoin(): it begins no operation.
+  bool is_rejoining(Rank rank) const { return (rejoining_ & bit(rank)) != 0; }
   /// Bit r: rank r.
   std::uint64_t silent() const { return silent_; }
+  std::uint64_t rejoining() const { return rejoining_; }
 
   /// Marks `rank` as dead for good, whatever it was before.
   void set_dead(Rank rank);
@@ -33,13 +36,15 @@ class Standings {
   void set_left(Rank rank, std::vector<NextNumber> made);
   /// Returns false when that changes nothing: it was known, or the rank is dead.
   bool set_silent(Rank rank, bool silent);
+  void set_rejoining(std::uint64_t ranks) { rejoining_ = ranks; }
 
   /// Whether `rank` takes no part in the operation: it is dead, or left before the operation.
   bool excludes(Rank rank, std::uint32_t tag, std::uint32_t number) const;
   /// The number after the last operation of the tag that `rank` made. REQUIRES: it has left, and
   /// the tag is listed.
   std::uint32_t made(Rank rank, std::uint32_t tag) const;
-  /// Ranks that take part in the operation and are heard, this one included.
+  /// Ranks that take part in the operation, are heard and do not wait in rejoin(), this one
+  /// included.
   std::uint32_t live_in(std::uint32_t tag, std::uint32_t number) const;
 
  private:
@@ -47,7 +52,8 @@ class Standings {
 
   const std::uint32_t world_size_;
   std::uint64_t dead_ = 0;
-  std::uint64_t silent_ = 0;                                  // none of them dead
+  std::uint64_t silent_ = 0;  // none of them dead
+  std::uint64_t rejoining_ = 0;
   std::vector<std::optional<std::vector<NextNumber>>> left_;  // by rank; by tag
 };
 

@@ -216,6 +216,30 @@ TEST(HoldTest, rank_in_rejoin__is_not_waited_for_before_a_bound_is_learnt) {
   EXPECT_TRUE(later->done.load());
 }
 
+TEST(HoldTest, ranks_in_rejoin__do_not_keep_the_clock_from_starting) {
+  Calls calls(5, kCount);
+  calls.bound = 30ms;
+  for (const Rank rank : {Rank{0}, Rank{1}}) {
+    calls.job()[rank].set_rejoining(0b11100, calls.job().now());
+  }
+  const auto alone = calls.submit(0);  // one of two live ranks has begun
+  calls.job().run_for(60ms);
+  ASSERT_TRUE(alone->done.load());
+  EXPECT_EQ(alone->report.status, Status::partial) << alone->report.detail;
+}
+
+TEST(HoldTest, rank_in_rejoin__still_serves_the_call_that_it_had_begun) {
+  Calls calls(4, kCount);
+  const Duration usual = calls.learn();
+  std::vector<std::shared_ptr<PendingCall>> open;
+  for (Rank rank = 0; rank < 4; ++rank) open.push_back(calls.submit(rank));
+  calls.job().run_for(usual / 2);
+  ASSERT_FALSE(open[0]->done.load());
+  calls.job()[0].set_rejoining(0b1000, calls.job().now());
+  ASSERT_TRUE(calls.job().finish());
+  EXPECT_EQ(open[0]->report.status, Status::complete) << open[0]->report.detail;
+}
+
 TEST(HoldTest, rank_that_one_owner_left_out__is_no_loss_of_the_network) {
   Calls calls(4, kCount);
   calls.learn();
