@@ -22,6 +22,7 @@ from .hook_options import HookOptions
 from .library import TarponError
 from .loss_watch import LOGGER, LossWatch
 from .optimizer_step import ReplacedStep
+from .owners import Owners
 from .replica_check import ReplicaCheck
 from .step_report import AloneError, HaltError, StepReport
 from .waits import Wait, interruptible
@@ -85,8 +86,8 @@ class BoundedHook:
         self._next_step = 0
         self._follower = Follower()
         self._late: Set[int] = set()  # in this step, by their present numbers
-        # How much of each bucket the ranks own, by their present numbers; None: alike.
-        self._shares: Optional[List[float]] = None
+        self._late_self = False  # peers have ended a call of this step without this rank
+        self._owners = Owners(communicator.world_size)
         # Of a backward pass: over when its last bucket has begun and all of its calls have ended.
         self._pass = Outcome(1, None)
         self._own = communicator.rank  # its first number
@@ -95,6 +96,7 @@ class BoundedHook:
         self._out = False  # this rank is evicted, or got no verdict
         self._warned = False  # of a rank that does not report
         self._told_obstacle = False
+        self._told_unheard = False
         self._finished = False
         self._rejoining: Optional[Wait[Communicator]] = None  # Ctrl-C may interrupt it
         self._replaced: Optional[ReplacedStep] = None
@@ -149,7 +151,7 @@ class BoundedHook:
             deadline=self._deadline,
             bounded=bounded,
             bound=self._options.bound if bounded else None,
-            shares=self._shares if bounded else None,
+            shares=self._owners.shares if bounded else None,
             ended=take,
             **options,
         )
@@ -170,7 +172,10 @@ class BoundedHook:
             self._finish_step()
             self._open = StepReport(step=self._next_step)
             self._late.clear()
+            self._late_self = False
         else:
+            if self._late_self:  # the others may have changed the owners
+                self._take_missed_verdict(step)
             step.step = self._next_step
             step.nonfinite = False  # what remains of it is in the gradients to come
         self._set_loss_target()
@@ -206,6 +211,7 @@ class BoundedHook:
             size = call.tensor.numel() * call.tensor.element_size()
             step.add(report, size, late_ranks, void_shards)
             self._late.update(report.late_ranks)
+            self._late_self |= report.status == "late_self"
             contributed = step.followed and report.status != "late_self"
             if self._optimizer is not None and (contributed or self._lacks_result(report)):
                 self._out = True
@@ -375,7 +381,8 @@ class BoundedHook:
             # that decides stands still.
             self._out = not verdict.reporters
             return None if self._out else verdict
-        self._divide(verdict)
+        self._owners.take(verdict)
+        self._warn_if_unheard(step, verdict)
         self._note_unreported(step, verdict, time.monotonic() - began)
         self._check.judge(self.communicator, step, verdict)
         if verdict.decision == "apply":
@@ -384,14 +391,29 @@ class BoundedHook:
             self._rejoin(step)  # a rank that comes back takes the model after this step
         return verdict
 
-    def _divide(self, verdict: Verdict) -> None:
-        """Ranks that were late and did not report own nothing in the next step: all ranks would lack
-        the shard of a rank that stands still. The shares are alike on all ranks, as the verdict is. A rank
-        that leaves out step() gets no verdict. It was not late, so it keeps its share everywhere.
-        """
-        absent = set(verdict.late) - set(verdict.reporters)
-        ranks = range(self.communicator.world_size)
-        self._shares = [float(rank not in absent) for rank in ranks] if absent else None
+    def _take_missed_verdict(self, step: StepReport) -> None:
+        """Asks for the verdict on a step whose step() this rank left out. It was late for a call of that
+        step, so the others need not have waited for it."""
+        verdict = self.communicator.agree(
+            step.step, step.lost_in_network, step.nonfinite, self._deadline
+        )
+        self._late_self = False
+        if verdict.reporters:
+            self._owners.take(verdict)
+        else:
+            self._out = True
+
+    def _warn_if_unheard(self, step: StepReport, verdict: Verdict) -> None:
+        """Warns, once, where others had nothing of this rank, and it was in time as far as it knows."""
+        own = self.communicator.rank
+        if own not in verdict.late or self._late_self or step.followed or self._told_unheard:
+            return
+        self._told_unheard = True
+        warnings.warn(
+            f"step {step.step}: other ranks had no gradients of rank {self._own}, which was in time; where this "
+            "goes on, UDP between the ranks is broken: try it with `tarpon check`",
+            stacklevel=5,
+        )
 
     def _note_unreported(self, step: StepReport, verdict: Verdict, waited: float) -> None:
         """Warns, once, of a rank that was waited for though its gradients had come."""
@@ -502,7 +524,7 @@ class BoundedHook:
             numbers, lib.MAX, tag=TAG_OF_MEETING, deadline=self._deadline
         )
         self._ranks = numbers.tolist()
-        self._shares = None
+        self._owners = Owners(self.communicator.world_size)
         self._loss_target = self._options.target_of(0)  # of the new communicator
         newest = replicas.agree_on_number(
             self.communicator, step.step, lib.MAX, TAG_OF_MEETING, self._deadline
