@@ -55,6 +55,7 @@
  */
 #pragma once
 
+/* NOLINTBEGIN(modernize-deprecated-headers, modernize-use-using): this is C, too */
 #include <stddef.h>
 #include <stdint.h>
 
@@ -647,3 +648,4 @@ TARPON_API void tarpon_communicator_free(tarpon_communicator* communicator);
 #ifdef __cplusplus
 }
 #endif
+/* NOLINTEND(modernize-deprecated-headers, modernize-use-using) */

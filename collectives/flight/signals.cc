@@ -1,12 +1,12 @@
 #include "collectives/flight/signals.h"
 
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <ctime>
 #include <mutex>
 #include <utility>
 

@@ -66,8 +66,8 @@ T combine_numbers(std::uint32_t function, T a, T b) {
     return function == TARPON_SUM ? a + b : a * b;
   } else {
     // Unsigned and wide: narrow types would become int, which may overflow.
-    const auto x = static_cast<std::uint64_t>(a);
-    const auto y = static_cast<std::uint64_t>(b);
+    const auto x = static_cast<std::uint64_t>(static_cast<std::int64_t>(a));
+    const auto y = static_cast<std::uint64_t>(static_cast<std::int64_t>(b));
     switch (function) {
       case TARPON_SUM:
         return static_cast<T>(x + y);

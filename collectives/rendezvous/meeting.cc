@@ -90,7 +90,7 @@ std::optional<Error> Meeting::let_in() {
 /// Rank 0 can open no more connections. Tells all guests, and closes their connections, so that the
 /// ranks that wait in the kernel's queue can be let in and hear the same.
 Error Meeting::announce_shortage(const Error& error) {
-  const Error named = Error::make(error.code, "rank 0: " + with_limit(error).message);
+  Error named = Error::make(error.code, "rank 0: " + with_limit(error).message);
   const Time until = monotonic_now() + kGrace;
   strangers_.clear();
   for (std::size_t told = 0; monotonic_now() < until;) {
