@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "transport/endpoint/state.h"
-#include "transport/wire/control_fields.h"
+#include "transport/wire/control_packet.h"
 
 namespace tarpon {
 
@@ -94,8 +94,8 @@ std::uint32_t Endpoint::State::adopt_early(Operation& operation, Time now) {
 
 /// Handles a control packet of an operation that is not open here yet. Types other than READY and
 /// ABORT come again once it is.
-void Endpoint::State::take_early_control(const tarpon_header& header,
-                                         std::span<const std::byte> payload) {
+void Endpoint::State::take_early_control(const ControlPacket& packet) {
+  const tarpon_header& header = packet.header();
   Channel* channel = tags.find(header.tag);
   const std::uint32_t lowest = tags.lowest_open(header.tag);
   if (header.operation - lowest >= options.window) {
@@ -109,8 +109,8 @@ void Endpoint::State::take_early_control(const tarpon_header& header,
   }
   if (header.type != TARPON_READY && header.type != TARPON_ABORT) return;
   if (header.type == TARPON_ABORT) {
-    const bool kept = early.abort(header.tag, header.operation, header.sender, header.slot,
-                                  blamed_by(header), latest);
+    const bool kept = early.abort(header.tag, header.operation, header.sender, packet.reason(),
+                                  packet.blamed(everybody()), latest);
     if (!kept) refuse_control(DropReason::early_overrun);
     return;
   }
@@ -118,11 +118,11 @@ void Endpoint::State::take_early_control(const tarpon_header& header,
       early.from(header.tag, header.operation, header.sender, latest);
   if (known == nullptr) return refuse_control(DropReason::early_overrun);
   EarlyOperation::FromPeer& from = *known;
-  const tarpon_ready ready = read_ready(payload);
+  const tarpon_ready ready = packet.ready();
   from.announced = true;
   from.terms = terms_of(ready);
   from.begun = std::min(from.begun, begun_at_sender(std::chrono::microseconds(ready.age_us)));
-  if (header.slot != TARPON_READY_ANSWER) from.readies = std::max(from.readies, header.slot);
+  from.readies = std::max(from.readies, packet.repeats());
   from.marks = marks_in(header);
   from.epoch = header.epoch;
   from.signature = signature_of(ready);

@@ -57,7 +57,7 @@ void Endpoint::State::tell_owners(const Channel& channel, std::uint32_t operatio
                             .peer = peer,
                             .tag = channel.tag,
                             .operation = operation,
-                            .contributors = absent});
+                            .ranks = absent});
   }
 }
 

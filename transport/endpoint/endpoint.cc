@@ -197,9 +197,9 @@ void Endpoint::abort(OperationHandle handle, std::uint32_t reason, std::uint64_t
                                     .peer = peer,
                                     .tag = operation->tag,
                                     .operation = operation->number,
-                                    .slot = reason,
+                                    .reason = reason,
                                     .signature_hash = operation->signature_hash,
-                                    .contributors = ranks});
+                                    .ranks = ranks});
   }
   state_->end(*operation, nullptr, ranks, reason);
   state_->forget_passed_tags();

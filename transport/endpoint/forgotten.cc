@@ -30,8 +30,8 @@ void Endpoint::State::tell_forgotten(const tarpon_header& header, Rank forgetful
                           .peer = header.sender,
                           .tag = header.tag,
                           .operation = header.operation,
-                          .slot = TARPON_ABORT_FORGOTTEN,
-                          .contributors = 1ull << forgetful});
+                          .reason = TARPON_ABORT_FORGOTTEN,
+                          .ranks = 1ull << forgetful});
 }
 
 /// Handles an ABORT 8 that names this rank. If this rank has forgotten no tag, it has left, and the

@@ -54,25 +54,24 @@ void Endpoint::State::set_silent(Rank peer, bool is_silent, Time now) {
   timer = std::min(timer, now);
 }
 
-void Endpoint::State::take_heartbeat(const tarpon_header& header,
-                                     std::span<const std::byte> payload, Time now) {
-  const bool is_answer = header.slot == TARPON_HEARTBEAT_ANSWER;
-  const bool proven = is_answer && clocks.answers(header, now);
+void Endpoint::State::take_heartbeat(const ControlPacket& packet, Time now) {
+  const bool is_answer = packet.heartbeat() == TARPON_HEARTBEAT_ANSWER;
+  const bool is_question = packet.heartbeat() == TARPON_HEARTBEAT_QUESTION;
+  const bool proven = is_answer && clocks.answers(packet.header(), now);
   std::vector<NextNumber> answer;
-  for (std::size_t at = 0; at < payload.size(); at += sizeof(tarpon_passed)) {
-    tarpon_passed passed;
-    std::memcpy(&passed, payload.data() + at, sizeof passed);
+  for (std::size_t i = 0; i < packet.passed_count(); ++i) {
+    const tarpon_passed passed = packet.passed(i);
     if (Channel* const channel = tags.find(passed.tag)) {
-      note_passed(*channel, header.sender, passed.closed_below, proven, now);
+      note_passed(*channel, packet.sender(), passed.closed_below, proven, now);
     }
-    if (header.slot == TARPON_HEARTBEAT_QUESTION && tags.remembers(passed.tag)) {
+    if (is_question && tags.remembers(passed.tag)) {
       // This rank asks for nothing of a lost tag.
       answer.push_back({passed.tag, tags.is_lost(passed.tag) ? passed.closed_below
                                                              : tags.lowest_open(passed.tag)});
     }
   }
-  if (header.slot != TARPON_HEARTBEAT_QUESTION) return;
-  control.push(HeartbeatDue{header.sender, TARPON_HEARTBEAT_ANSWER, std::move(answer)});
+  if (!is_question) return;
+  control.push(HeartbeatDue{packet.sender(), TARPON_HEARTBEAT_ANSWER, std::move(answer)});
 }
 
 std::size_t Endpoint::State::emit_heartbeats(Time now, std::span<TxPacket> frames) {

@@ -77,7 +77,7 @@ void Endpoint::State::tell_void(const Operation& operation, Rank peer) {
                           .peer = peer,
                           .tag = operation.tag,
                           .operation = operation.number,
-                          .contributors = 1ull << options.rank});
+                          .ranks = 1ull << options.rank});
 }
 
 /// Stops waiting for `peer`: it sends nothing more in this operation.
@@ -94,15 +94,15 @@ void Endpoint::State::nothing_from(Operation& operation, Rank peer) {
 
 /// Stops waiting for ranks whose data the sender of CLOSED never received, and for that sender
 /// itself if it has no result. Where ranks forward, CLOSED stands for the sender's confirmations.
-void Endpoint::State::take_closed(Operation& operation, const tarpon_header& header, Time now) {
-  operation.peers[header.sender].ready_at = kNever;
-  lateness.answered(operation, header.sender, latest);
+void Endpoint::State::take_closed(Operation& operation, const ControlPacket& packet, Time now) {
+  operation.peers[packet.sender()].ready_at = kNever;
+  lateness.answered(operation, packet.sender(), latest);
   for (std::uint8_t i = 0; i < operation.stage_count && operation.forwards; ++i) {
-    apply_grant(operation, i, header.sender, TARPON_CREDIT_COMPLETE);
+    apply_grant(operation, i, packet.sender(), TARPON_CREDIT_COMPLETE);
   }
   if (!operation.bounded) return;
-  const std::uint64_t absent = header.contributors;
-  if ((absent >> options.rank & 1) != 0) become_late(operation, header.sender, now);
+  const std::uint64_t absent = packet.absent();
+  if ((absent >> options.rank & 1) != 0) become_late(operation, packet.sender(), now);
   for (Rank peer = 0; peer < options.world_size; ++peer) {
     if ((absent >> peer & 1) == 0) continue;
     for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
@@ -110,7 +110,7 @@ void Endpoint::State::take_closed(Operation& operation, const tarpon_header& hea
       ReceiveMessage* message = stage.receive_from(peer);
       if (message == nullptr || stage.closed || message->final || message->delivered()) continue;
       const bool here = message->presence.count() > message->given_up;
-      if (here && peer != header.sender) continue;
+      if (here && peer != packet.sender()) continue;
       receiver.give_up(operation, stage, *message, latest);
     }
   }

@@ -43,7 +43,7 @@ void Endpoint::State::take_marks(Operation& operation, const Marks& said) {
                             .peer = peer,
                             .tag = operation.tag,
                             .operation = operation.number,
-                            .slot = operation.unasked,
+                            .grant = operation.unasked,
                             .signature_hash = operation.signature_hash});
   }
 }

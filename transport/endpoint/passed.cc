@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "transport/endpoint/state.h"
-#include "transport/wire/control_fields.h"
+#include "transport/wire/control_packet.h"
 
 namespace tarpon {
 

@@ -1,22 +1,22 @@
 // Packets in, of operations that are over here: answers that say how they ended.
 #include "transport/endpoint/state.h"
-#include "transport/wire/control_fields.h"
+#include "transport/wire/control_packet.h"
 
 namespace tarpon {
 
 /// Handles a control packet of an operation that is over here.
-void Endpoint::State::take_past_control(Channel& channel, const tarpon_header& header,
-                                        std::span<const std::byte> payload) {
+void Endpoint::State::take_past_control(Channel& channel, const ControlPacket& packet) {
+  const tarpon_header& header = packet.header();
   if (header.type == TARPON_READY) {
     // Two ranks that disagree and have closed would answer each other's answers for ever.
-    if (header.slot == TARPON_READY_ANSWER) return;
+    if (packet.is_mismatch_answer()) return;
     const PastOperation* past = channel.find_past(header.operation);
     answer_past(channel, header,
                 past != nullptr && past->epoch.number == header.epoch &&
-                    past->signature != signature_of(read_ready(payload)),
+                    past->signature != signature_of(packet.ready()),
                 0);
   } else if (header.type == TARPON_REPAIR) {
-    apply_repair_of_closed(channel, header, payload);
+    apply_repair_of_closed(channel, packet);
   }
 }
 
@@ -51,14 +51,13 @@ void Endpoint::State::answer_past(Channel& channel, const tarpon_header& header,
   const bool mismatched = past != nullptr && past->reason == TARPON_ABORT_MISMATCH;
   if (other_signature && (!aborted || mismatched)) {
     answer.type = TARPON_READY;
-    answer.slot = TARPON_READY_ANSWER;
+    answer.repeats = TARPON_READY_ANSWER;
   } else if (aborted) {
     answer.type = TARPON_ABORT;
-    answer.slot = past != nullptr ? past->reason : channel.find_aborted(header.operation)->reason;
+    answer.reason = past != nullptr ? past->reason : channel.find_aborted(header.operation)->reason;
   }
-  if (answer.type != TARPON_READY)
-    answer.contributors = missed(channel, header.operation, header.sender);
-  if (answer.type == TARPON_CLOSED) answer.contributors |= gone;
+  if (answer.type != TARPON_READY) answer.ranks = missed(channel, header.operation, header.sender);
+  if (answer.type == TARPON_CLOSED) answer.ranks |= gone;
   control.push(answer);
   if (answer.type != TARPON_CLOSED || past == nullptr || past->marks.ranks == 0) return;
   // CLOSED says that a rank has set its mark; a CREDIT that grants nothing says which rank.
@@ -69,8 +68,8 @@ void Endpoint::State::answer_past(Channel& channel, const tarpon_header& header,
                           .signature_hash = signature_hash(past->signature)});
 }
 
-void Endpoint::State::apply_repair_of_closed(Channel& channel, const tarpon_header& header,
-                                             std::span<const std::byte> payload) {
+void Endpoint::State::apply_repair_of_closed(Channel& channel, const ControlPacket& packet) {
+  const tarpon_header& header = packet.header();
   const KeptResult* kept = tags.find_kept(channel, header.operation);
   if (kept == nullptr || kept->data->stage != header.stage ||
       kept->signature_hash != header.signature) {
@@ -87,8 +86,8 @@ void Endpoint::State::apply_repair_of_closed(Channel& channel, const tarpon_head
     return;
   }
   RetainedDue asked{.peer = header.sender, .tag = header.tag, .number = header.operation};
-  asked.count = read_ranges(payload, static_cast<std::uint32_t>(kept->data->contributors.size()),
-                            asked.ranges);
+  asked.count =
+      packet.ranges(static_cast<std::uint32_t>(kept->data->contributors.size()), asked.ranges);
   control.push(asked);
 }
 

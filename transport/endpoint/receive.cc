@@ -114,7 +114,7 @@ std::size_t Endpoint::State::receive(Time now, std::span<const RxPacket> packets
   } else if (header.type == TARPON_DATA) {
     return take_data(now, header, packets, latest_data);
   } else {
-    take_control(now, header, payload);
+    take_control(now, {header, payload});
   }
   return 1;
 }

@@ -31,6 +31,7 @@
 #include "transport/tags/early_packets.h"
 #include "transport/tags/passed_news.h"
 #include "transport/tags/tag_history.h"
+#include "transport/wire/control_packet.h"
 
 namespace tarpon {
 
@@ -104,30 +105,25 @@ struct Endpoint::State {
   void take_early(const tarpon_header& header, const RxPacket& packet);
   void ask_again(Operation& operation, Rank peer);
   std::uint32_t adopt_early(Operation& operation, Time now);
-  void take_early_control(const tarpon_header& header, std::span<const std::byte> payload);
+  void take_early_control(const ControlPacket& packet);
 
   // control.cc
-  void take_control(Time now, const tarpon_header& header, std::span<const std::byte> payload);
-  void take_ready(Operation& operation, const tarpon_header& header,
-                  std::span<const std::byte> payload, Time now);
+  void take_control(Time now, const ControlPacket& packet);
+  void take_ready(Operation& operation, const ControlPacket& packet, Time now);
   void apply_grant(Operation& operation, std::uint8_t stage, Rank peer, std::uint32_t grant);
-  void apply_repair(Operation& operation, const tarpon_header& header,
-                    std::span<const std::byte> payload);
-  std::uint64_t blamed_by(const tarpon_header& abort) const;
+  void apply_repair(Operation& operation, const ControlPacket& packet);
   void take_abort(Operation& operation, Rank from, std::uint32_t reason, std::uint64_t ranks,
                   Time now);
-  void take_agreement(const tarpon_header& header, std::span<const std::byte> payload);
+  void take_agreement(const ControlPacket& packet);
   void tell_mismatch(Operation& operation, Rank peer, const Signature* theirs, Time now);
   void refuse_control(DropReason reason);
 
   // past.cc
-  void take_past_control(Channel& channel, const tarpon_header& header,
-                         std::span<const std::byte> payload);
+  void take_past_control(Channel& channel, const ControlPacket& packet);
   std::uint64_t missed(Channel& channel, std::uint32_t number, Rank peer);
   void answer_past(Channel& channel, const tarpon_header& header, bool other_signature,
                    std::uint64_t gone);
-  void apply_repair_of_closed(Channel& channel, const tarpon_header& header,
-                              std::span<const std::byte> payload);
+  void apply_repair_of_closed(Channel& channel, const ControlPacket& packet);
 
   // passed.cc
   void note_closed_below(Channel& channel, const tarpon_header& header, Time now);
@@ -146,14 +142,14 @@ struct Endpoint::State {
   void check_silence(Time now);
   void set_silent(Rank peer, bool silent, Time now);
   std::uint64_t lacked_ranks() const;
-  void take_heartbeat(const tarpon_header& header, std::span<const std::byte> payload, Time now);
+  void take_heartbeat(const ControlPacket& packet, Time now);
   std::size_t emit_heartbeats(Time now, std::span<TxPacket> frames);
 
   // late.cc
   bool has_ended(const Channel& channel, Rank peer, std::uint32_t number) const;
   void nothing_from(Operation& operation, Rank peer);
   void peer_closed(Operation& operation, Rank peer, Time now);
-  void take_closed(Operation& operation, const tarpon_header& header, Time now);
+  void take_closed(Operation& operation, const ControlPacket& packet, Time now);
   void tell_void(const Operation& operation, Rank peer);
   void begin_fetch(Operation& operation);
   void ask_for_ends(Operation& operation, Time now);
@@ -191,6 +187,8 @@ struct Endpoint::State {
   void fewer_take_part(Operation& operation, Time now);
   void start_clock(Operation& operation, Time at, Duration read_after);
 
+  /// The ranks of the job, as a mask.
+  std::uint64_t everybody() const { return ~std::uint64_t{0} >> (64 - options.world_size); }
   /// Entries of 8 bytes, ranges of a REPAIR or tags of a HEARTBEAT, that one packet carries.
   std::size_t max_entries() const {
     static_assert(sizeof(tarpon_range) == sizeof(tarpon_passed));

@@ -77,7 +77,7 @@ void Endpoint::State::send_ready(Operation& operation, Rank peer, Time now) {
                                .peer = peer,
                                .tag = operation.tag,
                                .operation = operation.number,
-                               .slot = view.readies})) {
+                               .repeats = view.readies})) {
     view.ready_at = now + operation.gap_delay;
     return;
   }

@@ -46,8 +46,8 @@ std::size_t Endpoint::State::emit_agreements(Time now, std::span<TxPacket> frame
 bool Endpoint::State::fill_control(Time now, const ControlDue& due, TxPacket& frame) {
   tarpon_header header = writer.header(now, due.peer, due.type, due.tag, due.operation, due.stage);
   header.signature = due.signature_hash;
-  header.contributors = due.contributors;
-  std::uint32_t slot = due.slot;
+  header.contributors = due.ranks;
+  std::uint32_t slot = due.slot();
   std::uint32_t asks = 0;  // of a REPAIR, in a row
   PacketWriter::address(frame, due.peer);
 

@@ -121,7 +121,8 @@ std::uint32_t Journal::count_repair(const tarpon_header& header) {
   return ++asked.count;
 }
 
-void Journal::note_in(const tarpon_header& header, Time now) {
+void Journal::note_in(const ControlPacket& packet, Time now) {
+  const tarpon_header& header = packet.header();
   const RecordKind kind = kind_of(header.type, false);
   if (recorder_ == nullptr || kind == RecordKind::none) return;
   Record record{.time = now,
@@ -130,12 +131,12 @@ void Journal::note_in(const tarpon_header& header, Time now) {
                 .peer = static_cast<std::uint8_t>(header.sender),
                 .tag = header.tag,
                 .operation = header.operation,
-                .value = header.slot};
+                .value = packet.slot()};
   if (kind == RecordKind::repair_in) record.value = count_repair(header);
   const bool counted = kind == RecordKind::repair_in ||
-                       (kind == RecordKind::ready_in && header.slot != TARPON_READY_ANSWER);
+                       (kind == RecordKind::ready_in && !packet.is_mismatch_answer());
   if (counted && often(record.value)) return;
-  complete(record, header.slot, header.contributors);
+  complete(record, packet.slot(), header.contributors);
   recorder_->write(record);
 }
 
@@ -148,12 +149,12 @@ void Journal::note_out(const ControlDue& due, std::uint32_t asks, Time now) {
                 .peer = static_cast<std::uint8_t>(due.peer),
                 .tag = due.tag,
                 .operation = due.operation,
-                .value = due.slot};
+                .value = due.slot()};
   if (kind == RecordKind::repair_out) record.value = asks;
   const bool counted = kind == RecordKind::repair_out ||
-                       (kind == RecordKind::ready_out && due.slot != TARPON_READY_ANSWER);
+                       (kind == RecordKind::ready_out && due.repeats != TARPON_READY_ANSWER);
   if (counted && often(record.value)) return;
-  complete(record, due.slot, due.contributors);
+  complete(record, due.slot(), due.ranks);
   recorder_->write(record);
 }
 

@@ -13,6 +13,7 @@
 #include "transport/operation/operation.h"
 #include "transport/peers/control_queue.h"
 #include "transport/recorder.h"
+#include "transport/wire/control_packet.h"
 
 namespace tarpon {
 
@@ -36,7 +37,7 @@ class Journal {
 
   void note(RecordKind kind, const Operation& operation, Rank peer, Time now,
             std::uint32_t value = 0, std::uint8_t stage = 0);
-  void note_in(const tarpon_header& header, Time now);
+  void note_in(const ControlPacket& packet, Time now);
   /// `asks`: how often the slots of a REPAIR were asked for in a row.
   void note_out(const ControlDue& due, std::uint32_t asks, Time now);
 

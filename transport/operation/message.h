@@ -11,7 +11,7 @@
 #include "transport/endpoint.h"
 #include "transport/operation/presence.h"
 #include "transport/rate/stripes.h"
-#include "transport/wire/control_fields.h"
+#include "transport/wire/control_packet.h"
 
 namespace tarpon {
 

@@ -231,7 +231,7 @@ void Receiver::queue_credit(const Operation& operation, std::uint8_t stage, Rank
                            .peer = peer,
                            .tag = operation.tag,
                            .operation = operation.number,
-                           .slot = grant,
+                           .grant = grant,
                            .signature_hash = operation.signature_hash});
 }
 
@@ -289,7 +289,7 @@ Time Receiver::time_message(Operation& operation, std::uint8_t stage, ReceiveMes
                              .peer = message.peer,
                              .tag = operation.tag,
                              .operation = operation.number,
-                             .slot = message.granted,
+                             .grant = message.granted,
                              .signature_hash = operation.signature_hash});
     message.asked = now;
     message.granted_when_asked = message.granted;

@@ -18,23 +18,9 @@
 #include "transport/agreement_packet.h"
 #include "transport/endpoint.h"
 #include "transport/peers/standings.h"
-#include "transport/wire/control_fields.h"
+#include "transport/wire/control_packet.h"
 
 namespace tarpon {
-
-/// A packet other than DATA, HEARTBEAT and AGREEMENT. Values that may change until it leaves
-/// (grants, ranges) are read when it leaves; the rest is kept here, since the operation may be
-/// closed by then.
-struct ControlDue {
-  std::uint8_t type = 0;  // tarpon_type
-  std::uint8_t stage = 0;
-  Rank peer = 0;
-  std::uint32_t tag = 0;
-  std::uint32_t operation = 0;
-  std::uint32_t slot = 0;  // grant or reason
-  std::uint16_t signature_hash = 0;
-  std::uint64_t contributors = 0;  // CLOSED: absent ranks; ABORT: the ranks to blame
-};
 
 struct HeartbeatDue {
   Rank peer = 0;

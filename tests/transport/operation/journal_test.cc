@@ -89,13 +89,13 @@ TEST_F(JournalTest, forget__the_events_of_one_operation) {
 
 /// Repeated requests must not push the first records out of the ring.
 TEST_F(JournalTest, note_in__requests_in_a_row_at_powers_of_two) {
-  for (int i = 0; i < 9; ++i) journal_.note_in(control(TARPON_REPAIR), Time(1s));
+  for (int i = 0; i < 9; ++i) journal_.note_in({control(TARPON_REPAIR), {}}, Time(1s));
   std::vector<std::uint32_t> counts;
   for (const Record& record : records()) counts.push_back(record.value);
   EXPECT_THAT(counts, ElementsAre(1, 2, 4, 8));
   tarpon_header next = control(TARPON_REPAIR);
   next.operation = 6;
-  journal_.note_in(next, Time(1s));
+  journal_.note_in({next, {}}, Time(1s));
   EXPECT_EQ(records().back().value, 1u);
 }
 
@@ -103,9 +103,9 @@ TEST_F(JournalTest, note_out__asks_and_answers) {
   for (const std::uint32_t asks : {1u, 2u, 3u}) {
     journal_.note_out({.type = TARPON_REPAIR, .peer = 1}, asks, Time(1s));
   }
-  journal_.note_out({.type = TARPON_READY, .peer = 1, .slot = TARPON_READY_ANSWER}, 0, Time(1s));
+  journal_.note_out({.type = TARPON_READY, .peer = 1, .repeats = TARPON_READY_ANSWER}, 0, Time(1s));
   journal_.note_out({.type = TARPON_CREDIT, .peer = 1}, 0, Time(1s));
-  journal_.note_out({.type = TARPON_CLOSED, .peer = 1, .contributors = 0b10}, 0, Time(1s));
+  journal_.note_out({.type = TARPON_CLOSED, .peer = 1, .ranks = 0b10}, 0, Time(1s));
   std::vector<RecordKind> kinds;
   for (const Record& record : records()) kinds.push_back(record.kind);
   EXPECT_THAT(kinds, ElementsAre(RecordKind::repair_out, RecordKind::repair_out,
@@ -116,7 +116,7 @@ TEST_F(JournalTest, note_out__asks_and_answers) {
 TEST_F(JournalTest, note__without_a_recorder) {
   Journal journal(nullptr, 2);
   journal.note(RecordKind::opened, operation_, kNoPeer, Time(1s));
-  journal.note_in(control(TARPON_ABORT), Time(1s));
+  journal.note_in({control(TARPON_ABORT), {}}, Time(1s));
   journal.tell(operation_, {}, Time(1s));
   Event polled;
   EXPECT_TRUE(journal.poll(polled));

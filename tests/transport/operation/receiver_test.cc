@@ -159,7 +159,7 @@ TEST_F(ReceiverTest, receive__a_message_that_asks_for_it_is_confirmed) {
   ASSERT_EQ(sent.size(), 1u);
   EXPECT_EQ(sent[0].type, TARPON_CREDIT);
   EXPECT_EQ(sent[0].peer, 1);
-  EXPECT_EQ(sent[0].slot, TARPON_CREDIT_COMPLETE);
+  EXPECT_EQ(sent[0].grant, TARPON_CREDIT_COMPLETE);
 }
 
 TEST_F(ReceiverTest, receive__the_dead_are_told_nothing) {
@@ -236,7 +236,7 @@ TEST_F(ReceiverTest, give_credit__what_has_come_is_granted_anew) {
   ASSERT_FALSE(sent.empty());
   EXPECT_EQ(sent[0].type, TARPON_CREDIT);
   EXPECT_EQ(sent[0].peer, 1);
-  EXPECT_EQ(sent[0].slot, message.granted);
+  EXPECT_EQ(sent[0].grant, message.granted);
 }
 
 }  // namespace
