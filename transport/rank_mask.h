@@ -17,6 +17,11 @@ constexpr std::uint64_t bit(Rank rank) {
   return std::uint64_t{1} << rank;
 }
 
+/// The ranks [0, count), for any count.
+constexpr std::uint64_t first_ranks(std::uint32_t count) {
+  return count >= kMaskRanks ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1;
+}
+
 /// The ranks of `mask`, in rising order.
 inline std::vector<Rank> ranks_of(std::uint64_t mask) {
   std::vector<Rank> ranks;

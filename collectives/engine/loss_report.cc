@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "collectives/engine/tar_call.h"
+#include "transport/rank_mask.h"
 
 namespace tarpon {
 
@@ -57,7 +58,7 @@ void TarCall::list_runs() {
 }
 
 std::uint64_t TarCall::all_ranks() const {
-  return setting_.world >= 64 ? ~0ull : bit(setting_.world) - 1;
+  return first_ranks(setting_.world);
 }
 
 /// Whether every contribution has arrived.

@@ -18,7 +18,7 @@ constexpr int kWaiting = 2;  // contributions in half precision fit in the room 
 Reducer::Reducer(const Shape& shape)
     : shape_(shape),
       kernels_(reduce_kernels(shape.type, shape.function)),
-      everybody_(shape.world >= 64 ? ~0ull : (1ull << shape.world) - 1),
+      everybody_(first_ranks(shape.world)),
       contributors_(tarpon::slots(shape.bytes, shape.slot_bytes), bit(shape.rank), shape.memory),
       sum_(shape.partials == nullptr ? 0 : shape.slot_bytes / element_bytes(shape.type),
            shape.memory) {}

@@ -42,7 +42,7 @@ class Beacons {
   /// The ranks that were not heard. Bit r: rank r.
   std::uint64_t missing() const {
     const std::uint32_t world = control_.world_size();
-    const std::uint64_t all = world >= 64 ? ~0ull : bit(static_cast<Rank>(world)) - 1;
+    const std::uint64_t all = first_ranks(world);
     return all & ~heard_ & ~bit(control_.rank());
   }
 

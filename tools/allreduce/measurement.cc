@@ -24,6 +24,7 @@ using PackedCauses = std::array<double, 6>;  // without names, because a log has
 
 std::vector<PackedCauses> pack(const std::vector<LossCauses>& causes) {
   std::vector<PackedCauses> packed;
+  packed.reserve(causes.size());
   for (const LossCauses& one : causes) {
     packed.push_back(
         {one.cut, one.network, one.at_owner, one.late_ranks, one.void_shards, one.gone});
@@ -33,6 +34,7 @@ std::vector<PackedCauses> pack(const std::vector<LossCauses>& causes) {
 
 std::vector<LossCauses> unpack(const std::vector<PackedCauses>& packed) {
   std::vector<LossCauses> causes;
+  causes.reserve(packed.size());
   for (const PackedCauses& one : packed) {
     causes.push_back({one[0], one[1], one[2], one[3], one[4], one[5]});
   }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "transport/rank_mask.h"
+
 namespace tarpon {
 namespace {
 
@@ -33,7 +35,7 @@ void measure_delays(const FlightJob& job, const FlightOperations& operations, Ti
 }
 
 std::uint64_t everybody_but(std::size_t ranks, std::size_t rank) {
-  return (ranks >= 64 ? ~0ull : (1ull << ranks) - 1) & ~(1ull << rank);
+  return first_ranks(static_cast<std::uint32_t>(ranks)) & ~(1ull << rank);
 }
 
 }  // namespace

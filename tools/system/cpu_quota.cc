@@ -1,5 +1,7 @@
 #include "tools/system/cpu_quota.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <fstream>
@@ -65,10 +67,10 @@ std::optional<double> cpu_quota(const std::string& root) {
     // A group that is not below the mount, as in some containers, is the mount itself.
     upwards(group, [&](const std::string& one) {
       for (const char* mount : kMounts2) {
-        if (controllers.empty()) note(read_v2(root + mount + one));
+        if (controllers.empty()) note(read_v2(fmt::format("{}{}{}", root, mount, one)));
       }
       for (const char* mount : kMounts1) {
-        if (has_word(controllers, "cpu")) note(read_v1(root + mount + one));
+        if (has_word(controllers, "cpu")) note(read_v1(fmt::format("{}{}{}", root, mount, one)));
       }
     });
   }

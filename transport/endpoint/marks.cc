@@ -28,7 +28,7 @@ Marks Endpoint::State::marks_in(const tarpon_header& header) const {
   if (!said.heard) return said;
   if (header.type == TARPON_DATA && tarpon_stage(&header) == 0) said.ranks = 1ull << header.sender;
   if (names_ranks(header.type)) said.ranks = header.contributors;
-  if (options.world_size < 64) said.ranks &= (1ull << options.world_size) - 1;
+  said.ranks &= everybody();
   return said;
 }
 

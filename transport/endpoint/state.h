@@ -28,6 +28,7 @@
 #include "transport/peers/liveness.h"
 #include "transport/peers/peer_clocks.h"
 #include "transport/peers/standings.h"
+#include "transport/rank_mask.h"
 #include "transport/tags/early_packets.h"
 #include "transport/tags/passed_news.h"
 #include "transport/tags/tag_history.h"
@@ -188,7 +189,7 @@ struct Endpoint::State {
   void start_clock(Operation& operation, Time at, Duration read_after);
 
   /// The ranks of the job, as a mask.
-  std::uint64_t everybody() const { return ~std::uint64_t{0} >> (64 - options.world_size); }
+  std::uint64_t everybody() const { return first_ranks(options.world_size); }
   /// Entries of 8 bytes, ranges of a REPAIR or tags of a HEARTBEAT, that one packet carries.
   std::size_t max_entries() const {
     static_assert(sizeof(tarpon_range) == sizeof(tarpon_passed));

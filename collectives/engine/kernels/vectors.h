@@ -14,6 +14,7 @@
 #include <immintrin.h>
 #endif
 
+// NOLINTBEGIN(misc-definitions-in-headers): internal linkage is meant
 namespace tarpon::kernels {
 namespace {
 
@@ -156,3 +157,4 @@ struct Float16 {
 
 }  // namespace
 }  // namespace tarpon::kernels
+// NOLINTEND(misc-definitions-in-headers)
