@@ -27,7 +27,7 @@ class FramePool {
 
   /// Holds the frames first, first + span, ... below `end`, all of them free.
   FramePool(std::uint32_t first, std::uint32_t end, std::uint32_t span = 1)
-      : first_(first), states_((end - first) / span * span, FrameState::inside) {
+      : first_(first), states_(std::size_t{(end - first) / span} * span, FrameState::inside) {
     const auto chunks = static_cast<std::uint32_t>(states_.size());
     free_.reserve(chunks / span);
     for (std::uint32_t at = chunks; at > 0; at -= span) {

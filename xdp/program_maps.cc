@@ -113,8 +113,8 @@ std::vector<std::pair<tarpon_port_key, tarpon_port_entry>> Program::ports() cons
   tarpon_port_key at{};
   const tarpon_port_key* previous = nullptr;
   // The kernel starts again when a port is removed meanwhile: the map's size bounds the loop.
-  while (result.size() < TARPON_MAX_ENTRIES &&
-         ::bpf_map_get_next_key(ports_.get(), previous, &at) == 0) {
+  constexpr std::uint32_t kMost = TARPON_MAX_ENTRIES;
+  while (result.size() < kMost && ::bpf_map_get_next_key(ports_.get(), previous, &at) == 0) {
     tarpon_port_entry entry{};
     if (::bpf_map_lookup_elem(ports_.get(), &at, &entry) == 0) result.emplace_back(at, entry);
     previous = &at;

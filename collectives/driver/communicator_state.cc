@@ -13,6 +13,7 @@ namespace {
 
 std::vector<RankInfo> picked(const std::vector<RankInfo>& ranks, const std::vector<Rank>& members) {
   std::vector<RankInfo> found;
+  found.reserve(members.size());
   for (const Rank rank : members) found.push_back(ranks[rank]);
   return found;
 }
@@ -58,14 +59,14 @@ std::shared_ptr<Communicator::State> Communicator::State::split(State& parent,
   auto membership = parent.membership_->split(
       membership_options(parent.job_->given(), options.endpoint), members);
   if (!membership) return nullptr;
-  return State::own(new State(parent, std::move(options), std::move(membership), members));
+  return State::own(new State(parent, options, std::move(membership), members));
 }
 
-Communicator::State::State(State& parent, EngineOptions options,
+Communicator::State::State(State& parent, const EngineOptions& options,
                            std::unique_ptr<Membership> membership, const std::vector<Rank>& members)
     : job_(parent.job_),
       ranks_(picked(parent.ranks_, members)),
-      options_(std::move(options)),
+      options_(options),
       split_line_(std::in_place, job_->driver(), options_.endpoint.communicator, members),
       engine_(options_, **split_line_),
       membership_(std::move(membership)),

@@ -95,7 +95,7 @@ class Communicator::State {
   const EngineOptions& options() const { return options_; }
 
  private:
-  State(State& parent, EngineOptions options, std::unique_ptr<Membership> membership,
+  State(State& parent, const EngineOptions& options, std::unique_ptr<Membership> membership,
         const std::vector<Rank>& members);
   void start();
   void learn(const Fact& fact);

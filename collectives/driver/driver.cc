@@ -81,8 +81,8 @@ void Driver::await_port(std::unique_lock<std::mutex>& lock, const Driven& one) {
 
 /// Drives until `ended()`, at most until `limit`, or lets the thread that drives do so. A peer that
 /// misses an abort has a deadline. REQUIRES: the mutex, which it lets go of meanwhile.
-template <typename Ended>
-void Driver::end_calls(std::unique_lock<std::mutex>& lock, Ended ended, Time limit) {
+void Driver::end_calls(std::unique_lock<std::mutex>& lock, const std::function<bool()>& ended,
+                       Time limit) {
   const auto over = [&] { return ended() || monotonic_now() >= limit; };
   while (!over()) {
     await_driver(lock, over, limit);

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -179,8 +180,8 @@ class Driver {
   template <typename Ended>
   void await_driver(std::unique_lock<std::mutex>& lock, Ended ended, Time limit);
   void await_port(std::unique_lock<std::mutex>& lock, const Driven& one);
-  template <typename Ended>
-  void end_calls(std::unique_lock<std::mutex>& lock, Ended ended, Time limit);
+  void end_calls(std::unique_lock<std::mutex>& lock, const std::function<bool()>& ended,
+                 Time limit);
   void run_thread();
 
   PortLines& lines_;

@@ -316,6 +316,7 @@ __attribute__((visibility("default"))) void Context::connectFullMesh(
 }  // namespace rendezvous
 }  // namespace gloo
 
+// NOLINTBEGIN(bugprone-reserved-identifier): names of the C++ ABI
 // The destructors of gloo::rendezvous::Context: the one that a shared_ptr of make_shared() calls,
 // and that of a delete. Both stand in the table of virtual functions.
 extern "C" {
@@ -335,3 +336,4 @@ __attribute__((visibility("default"))) void _ZN4gloo10rendezvous7ContextD0Ev(
 }
 
 }  // extern "C"
+// NOLINTEND(bugprone-reserved-identifier)

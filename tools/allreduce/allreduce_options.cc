@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 
 #include "tools/cli/units.h"
 #include "tools/job/nccl_flags.h"
@@ -303,7 +304,8 @@ namespace {
 std::string exact_parts(const Shares& shares) {
   std::string text = "even";
   for (Rank rank = 0; rank < shares.ranks(); ++rank) {
-    text = fmt::format("{}{}", rank == 0 ? "" : text + ",", shares.part(rank));
+    if (rank == 0) text.clear();
+    fmt::format_to(std::back_inserter(text), "{}{}", rank == 0 ? "" : ",", shares.part(rank));
   }
   return text;
 }

@@ -49,7 +49,7 @@ fs::path find_program(const std::string& program) {
   const char* const path = std::getenv("PATH");
   std::istringstream folders(path == nullptr ? "" : path);
   for (std::string folder; std::getline(folders, folder, ':');) {
-    const fs::path file = fs::path(folder.empty() ? "." : folder) / program;
+    fs::path file = fs::path(folder.empty() ? "." : folder) / program;
     if (::access(file.c_str(), X_OK) == 0) return file;
   }
   return {};

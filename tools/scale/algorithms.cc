@@ -164,7 +164,7 @@ Schedule halving_doubling_schedule(std::uint32_t world, Rank rank, std::uint64_t
   // Chunks of rank's half after so many halvings: those whose numbers begin with the same bits.
   const auto half = [&](std::uint32_t of, std::uint32_t halvings) {
     const std::uint32_t size = power >> halvings;
-    return std::pair(of / size * size, size);
+    return std::pair(of / size * size, size);  // NOLINT(clang-analyzer-core.DivideZero): size >= 1
   };
   const auto levels = static_cast<std::uint32_t>(std::countr_zero(power));
   const std::uint32_t first = folds ? 1 : 0;  // additions before the halvings

@@ -39,6 +39,7 @@ std::uint64_t BoundedFlow::wire_bytes(std::uint32_t slot, std::uint32_t packets)
 void BoundedFlow::reset(Time start, const std::vector<Episode>& episodes) {
   const std::uint32_t ranks = options_.ranks;
   std::vector<Duration> begins;
+  begins.reserve(episodes.size());
   for (const Episode& episode : episodes) begins.push_back(begin_of(episode));
   clock_ = start + median(begins);
   const Time scatter_end = clock_ + limits_.whole - limits_.gather;

@@ -226,7 +226,8 @@ class SimulatedPort : public Port {
       // No packet was taken since the last call: packets that came last found the buffer full.
       if (waiting + packet.bytes.size() > capabilities_.receive_bytes) {
         ++network_.overruns[rank_];
-        network_.drop(packet.arrival, std::move(packet), "overrun");
+        const Time arrival = packet.arrival;
+        network_.drop(arrival, std::move(packet), "overrun");
         continue;
       }
       waiting += packet.bytes.size();

@@ -138,9 +138,9 @@ constexpr std::size_t kScatter = 0, kExchange = 1, kSpread = 2;  // stages
 }  // namespace
 
 std::uint32_t late_rank_segments(std::uint32_t world, std::uint64_t bytes) {
-  constexpr std::uint32_t kMany = 4;
+  constexpr std::uint64_t kMany = 4;
   constexpr std::uint64_t kSmallest = 64 << 10;
-  return bytes / (kMany * (world - 1)) >= kSmallest ? kMany : 1;
+  return bytes / (kMany * (world - 1)) >= kSmallest ? static_cast<std::uint32_t>(kMany) : 1;
 }
 
 Schedule late_rank_schedule(std::uint32_t world, Rank rank, std::uint32_t operation,
