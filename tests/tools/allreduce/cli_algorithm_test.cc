@@ -126,8 +126,9 @@ TEST(CliAlgorithm, shares__are_normalised_and_results_right) {
 }
 
 TEST(CliAlgorithm, shares__hold_in_bounded_mode) {
-  const Ended ended = run(local(4, {"-b", "1M", "-e", "1M", "-n", "3", "-w", "1", "--mode",
-                                    "bounded", "--bound", "5s", "--shares", "0,1,1.5,2.5"}));
+  const Ended ended =
+      run(local(4, {"-b", "1M", "-e", "1M", "-n", "3", "-w", "1", "--mode", "bounded", "--bound",
+                    "5s", "--silent-after", "5s", "--shares", "0,1,1.5,2.5"}));
   expect_good(ended);
   EXPECT_THAT(unwrapped(ended.out), AllOf(HasSubstr("bounded, shares 0.0000,0.2000,0.3000,0.5000"),
                                           HasSubstr("nothing lost")));
