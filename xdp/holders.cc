@@ -77,6 +77,7 @@ std::string holders_text(const std::vector<int>& processes) {
   if (processes.empty()) return "";
   if (processes == std::vector{::getpid()}) return ", of this process";
   std::vector<std::string> texts;
+  texts.reserve(processes.size());
   for (const int process : processes) texts.push_back(process_text(process));
   return fmt::format(", of {} {}", texts.size() == 1 ? "process" : "processes",
                      fmt::join(texts, " and "));

@@ -81,8 +81,9 @@ std::string first_refusal(Store& store, const AgreementOptions& options,
     const std::string& word = std::get<std::string>(found);
     if (word.starts_with(kRefused)) return named(rank, without(word, kRefused));
     if (word != kReady + options.terms) {
-      return named(rank, "has another version of Tarpon, or other settings: \"" + word +
-                             "\", not \"" + kReady + options.terms + "\"");
+      std::string why = "has another version of Tarpon, or other settings: \"";
+      why.append(word).append("\", not \"").append(kReady).append(options.terms).append("\"");
+      return named(rank, why);
     }
   }
   return "";
@@ -113,7 +114,7 @@ template <typename Decide>
 std::string decision(Store& store, const AgreementOptions& options, const std::string& key,
                      Decide decide) {
   if (options.rank == 0) {
-    const std::string decided = decide();
+    std::string decided = decide();
     store.set(key, decided);
     return decided;
   }

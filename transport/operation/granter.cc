@@ -125,7 +125,8 @@ void Granter::progressed(const Operation& operation, ReceiveMessage& message, st
   if (limited_ && (freed_ += slots) >= kLeastShare) due_ = true;
   if (message.granted >= message.slots) return;
   const std::uint64_t quarters = waiting_ ? 2 : 3;  // as in extend()
-  const bool used_enough = 4 * outstanding(message) * wire <= quarters * share_bytes_;
+  const bool used_enough =
+      std::uint64_t{4} * outstanding(message) * wire <= quarters * share_bytes_;
   const bool end = (message.slots - used(message)) * wire <= share_bytes_;
   const bool first = message.presence.count() == slots;
   if (used_enough || end || first) due_ = true;

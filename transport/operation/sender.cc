@@ -194,7 +194,8 @@ std::size_t Sender::send_new(Time now, const Operation& operation, std::uint8_t 
       send_slots(header_of(now, operation, stage, message, message.peer), operation, message,
                  {.first = message.next, .end = limit, .peer = message.peer}, frames);
   message.next += sent;
-  outflow_.sent(message.peer, now, sent * (operation.slot_bytes + TARPON_HEADER_BYTES));
+  outflow_.sent(message.peer, now,
+                std::size_t{sent} * (operation.slot_bytes + TARPON_HEADER_BYTES));
   return sent;
 }
 
@@ -218,7 +219,8 @@ std::size_t Sender::send_to_all(Time now, Operation& operation, std::uint8_t num
   const std::uint32_t sent =
       send_slots(header_of(now, operation, number, any, kAllRanks), operation, any,
                  {.first = stage.multicast.next, .end = limit, .peer = kAllRanks}, frames);
-  outflow_.sent_to_all(peers, now, sent * (operation.slot_bytes + TARPON_HEADER_BYTES));
+  outflow_.sent_to_all(peers, now,
+                       std::size_t{sent} * (operation.slot_bytes + TARPON_HEADER_BYTES));
   note_multicast(stage, standings_, sent);
   return sent;
 }
