@@ -109,23 +109,25 @@ Result<void> check_allreduce_options(const AllreduceOptions& options) {
   const bool transposes =
       options.algorithm == Algorithm::tar || options.algorithm == Algorithm::automatic;
   if (!transposes && options.mode == Mode::bounded) {
-    return refuse(fmt::format("--algorithm {} is of exact calls: leave out --mode bounded",
-                              name(options.algorithm)));
+    return refuse(
+        fmt::format("--algorithm {} works with exact calls only: leave out --mode bounded",
+                    name(options.algorithm)));
   }
   if (options.group_size != 0 && options.algorithm != Algorithm::two_level_tar) {
-    return refuse("--group-size is of --algorithm 2d-tar: leave one out, or give both");
+    return refuse("--group-size works with --algorithm 2d-tar only: leave one out, or give both");
   }
   if (options.late_rank && options.algorithm != Algorithm::late_rank) {
-    return refuse("--late-rank is of --algorithm late-rank: leave one out, or give both");
+    return refuse("--late-rank works with --algorithm late-rank only: leave one out, or give both");
   }
   const bool even = options.shares.even() && !options.learn_shares;
   if (!even && !transposes) {
-    return refuse(fmt::format("{} is of --algorithm tar: leave out --algorithm {}",
+    return refuse(fmt::format("{} works with --algorithm tar only: leave out --algorithm {}",
                               options.shares_flag, name(options.algorithm)));
   }
   if (options.mode == Mode::bounded && options.learn_shares) {
     return refuse(
-        "--shares auto is of exact calls: give a list of weights, or leave out --mode bounded");
+        "--shares auto works with exact calls only: give a list of weights, or leave out --mode "
+        "bounded");
   }
   if (options.mode == Mode::bounded && !even && options.job.mechanisms.codec == CodecRule::on) {
     return refuse(options.shares_flag +

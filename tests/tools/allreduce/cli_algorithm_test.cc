@@ -73,12 +73,12 @@ TEST(CliAlgorithm, late_rank__is_refused_where_it_makes_no_sense) {
                  "needs 2, 4, 8, ... ranks, not 3: give --shares with 0");
   expect_refused(2, {"--algorithm", "late-rank", "--late-rank", "2"},
                  "--late-rank 2 of 2 ranks: ranks count from 0");
-  expect_refused(2, {"--late-rank", "1"}, "--late-rank is of --algorithm late-rank");
+  expect_refused(2, {"--late-rank", "1"}, "--late-rank works with --algorithm late-rank only");
 }
 
 TEST(CliAlgorithm, bounded__is_refused) {
   expect_refused(2, {"--algorithm", "circulant", "--mode", "bounded"},
-                 "--algorithm circulant is of exact calls: leave out --mode bounded");
+                 "--algorithm circulant works with exact calls only: leave out --mode bounded");
 }
 
 TEST(CliAlgorithm, two_levels__groups_by_option_else_by_the_largest_divisor) {
@@ -115,7 +115,7 @@ TEST(CliAlgorithm, two_levels__send_as_many_bytes_as_tar) {
 TEST(CliAlgorithm, group_size__is_refused_where_it_makes_no_sense) {
   expect_refused(4, {"--algorithm", "2d-tar", "--group-size", "3"},
                  "--group-size 3 does not divide 4 ranks: give a divisor");
-  expect_refused(4, {"--group-size", "2"}, "--group-size is of --algorithm 2d-tar");
+  expect_refused(4, {"--group-size", "2"}, "--group-size works with --algorithm 2d-tar only");
 }
 
 TEST(CliAlgorithm, shares__are_normalised_and_results_right) {
@@ -170,7 +170,7 @@ TEST(CliAlgorithm, link_speeds__are_refused_where_they_make_no_sense) {
   expect_refused(4, {"--link-speeds", "1,1,2"}, "--link-speeds has 3 for 4 ranks");
   expect_refused(3, {"--link-speeds", "1,1,2", "--shares", "1,2,3"}, "--shares");
   expect_refused(3, {"--link-speeds", "1,1,2", "--algorithm", "ring"},
-                 "--link-speeds is of --algorithm tar");
+                 "--link-speeds works with --algorithm tar only");
 }
 
 TEST(CliAlgorithm, unknown__is_refused_with_the_choices) {

@@ -429,6 +429,13 @@ def test_watch():
     assert [one.getMessage() for one in records if one.levelno == logging.INFO] == [
         "step 7: skip: lost 7 %"
     ] * 2
+    records.clear()
+    watch.take(StepReport(step=8, unreported=(1, 3), late_ranks=(3,)), None)
+    watch.take(StepReport(step=9, distance=0.0018, resynced=True), None)
+    assert [one.getMessage() for one in records if one.levelno == logging.INFO] == [
+        "step 8: decided without a report of rank 1",
+        "step 9: the models differed by 0.0018, and were made equal",
+    ]
 
 
 def test_sparse():

@@ -22,6 +22,22 @@ def _is_bad(step: Tuple[bool, float, float]) -> bool:
     return step[0] or step[1] > 0
 
 
+def _events(report: StepReport) -> List[str]:
+    """What a log of the usual level says of a step; nothing of one that went as it should."""
+    events = []
+    if report.decision != "apply":
+        events.append(f"{report.decision}: {report.detail}")
+    elif report.detail:
+        events.append(report.detail)
+    # Late ranks are not waited for, and do not report while they stand still.
+    silent = sorted(set(report.unreported) - set(report.late_ranks))
+    if silent:
+        events.append(f"decided without a report of rank {', '.join(map(str, silent))}")
+    if report.resynced:
+        events.append(f"the models differed by {report.distance:.3g}, and were made equal")
+    return events
+
+
 class LossWatch:
     """Counts the latest steps of one rank. Not thread-safe."""
 
@@ -37,8 +53,9 @@ class LossWatch:
         given, which no target limits."""
         if LOGGER.isEnabledFor(logging.DEBUG):
             LOGGER.debug("step %d: %s", report.step, report.line().rstrip())
-        if report.decision != "apply" or report.resynced:
-            LOGGER.info("step %d: %s: %s", report.step, report.decision, report.detail)
+        events = _events(report)
+        if events:
+            LOGGER.info("step %d: %s", report.step, "; ".join(events))
         skipped = report.decision == "skip" and not report.resynced  # it did not just come back
         # What late ranks owe is in the reports; a rank that is gone is no loss that a target limits.
         target = math.inf if loss_target is None else loss_target
