@@ -300,7 +300,7 @@ class Benchmark {
   void print_footer() {
     if (!first_) return;
     fmt::print(text_, "{}{}", flows_line(flows_, choice_of_flows(options_.job.flows, large_calls_)),
-               columns_line(shape_, 2 * options_.iterations));
+               columns_line(shape_, std::uint64_t{2} * options_.iterations));
     if (options_.learn_shares) {
       fmt::print(text_, "# Shares, learnt        : {}\n",
                  shares_text(communicator_.learnt_shares(0)));

@@ -263,6 +263,7 @@ std::optional<FlightFinding> loss_finding(const FlightCase& of) {
     }
   }
   std::vector<FlightLink> links;
+  links.reserve(asked.size());
   for (const Asked& one : asked) links.push_back(one.link);
   if (auto size = size_finding(of, links)) return size;
   constexpr std::size_t kMany = 4;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <utility>
 
+#include "collectives/engine/learning/bounds.h"
 #include "transport/integrity.h"
 #include "transport/ports/forwarding_port.h"
 #include "transport/rank_mask.h"

@@ -1,11 +1,11 @@
 #include "tools/simulation/sweep.h"
 
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <csignal>
 #include <mutex>
 #include <string_view>
 #include <thread>

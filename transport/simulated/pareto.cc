@@ -28,6 +28,8 @@ constexpr std::array<std::uint64_t, kBits> kRoots = {
 
 std::uint64_t fixed_log2(std::uint64_t x) {
   const int whole = 63 - std::countl_zero(x) - 32;
+  // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): x is at least 1, with 32
+  // bits
   std::uint64_t mantissa = x >> whole;  // in [1, 2)
   std::uint64_t result = static_cast<std::uint64_t>(whole) << 32;
   for (int bit = 1; bit <= kBits; ++bit) {

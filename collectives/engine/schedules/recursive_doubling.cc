@@ -15,6 +15,7 @@ constexpr std::size_t kFoldIn = 0, kDoubling = 1, kFoldOut = 2;  // stages
 
 Schedule recursive_doubling_schedule(std::uint32_t world, Rank rank, std::uint64_t count) {
   const std::uint32_t rounds = static_cast<std::uint32_t>(std::bit_width(world)) - 1;
+  // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): a job has ranks
   const std::uint32_t folded = world - (1u << rounds);  // pairs of the first ranks
   const bool in_pair = rank < 2 * folded;
   const bool waits = in_pair && rank % 2 == 1;
