@@ -41,7 +41,7 @@ CodedLayout strided_layout(std::uint64_t count, std::uint32_t most_row_elements,
     return of * layout.row_elements() >= parts * most_row_elements;
   };
   CodedLayout layout = with_runs_of(kLeastStride);
-  // Such runs are coded twice as fast as others.
+  // Runs of 16 and of 8 are coded twice as fast as others.
   if (count >= kFarFrom) {
     if (most_row_elements >= kLineStride) {
       const CodedLayout lines = with_runs_of(kLineStride);

@@ -110,7 +110,8 @@ struct Shape {
         to(range.first + range.count),
         scale(1 / __builtin_sqrtf(static_cast<float>(n))) {}
 
-  /// CodedLayout::row_pitch(), which is no function of this instruction set.
+  /// The value of CodedLayout::row_pitch(). Calling that function here would let the linker merge
+  /// its copies of several instruction sets.
   static std::uint32_t pitch_of(std::uint32_t members, std::uint32_t stride) {
     const std::uint32_t lines = (members * stride + kLineStride - 1) / kLineStride;
     return (members > 1 ? lines | 1 : lines) * kLineStride;

@@ -36,6 +36,7 @@ class Standings {
   void set_left(Rank rank, std::vector<NextNumber> made);
   /// Returns false when that changes nothing: it was known, or the rank is dead.
   bool set_silent(Rank rank, bool silent);
+  /// Replaces the set: bit r: rank r. This rank is not among them.
   void set_rejoining(std::uint64_t ranks) { rejoining_ = ranks; }
 
   /// Whether `rank` takes no part in the operation: it is dead, or left before the operation.

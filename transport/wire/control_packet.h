@@ -1,6 +1,8 @@
-// Packets other than DATA: those that came, and those that are due. Each field has the name of its
-// meaning here. On the wire `slot` and `contributors` of the header have one for each type
-// (PROTOCOL.md, "Types").
+// Control packets: those that came (ControlPacket), and those that are due (ControlDue). Their
+// fields are named by what they mean. On the wire the type decides what `slot` and `contributors`
+// of the header mean (PROTOCOL.md, "Packet types").
+//
+// Values. Not thread-safe beyond that.
 #pragma once
 
 #include <algorithm>
@@ -26,8 +28,8 @@ inline std::uint32_t closed_below(const tarpon_header& header) {
   return header.operation + static_cast<std::uint32_t>(std::int32_t{delta});
 }
 
-/// A packet that came. It reads the header and the payload, which outlive it. REQUIRES of all
-/// functions below header(): is_well_formed(), and a packet of the type that they name.
+/// A packet that came. The header and the payload outlive it. The functions from repeats() on
+/// REQUIRE is_well_formed(), and a packet of the type that they name.
 class ControlPacket {
  public:
   ControlPacket(const tarpon_header& header, std::span<const std::byte> payload)
@@ -90,8 +92,8 @@ class ControlPacket {
 
   /// ABORT: a tarpon_abort_reason.
   std::uint32_t reason() const { return header_.slot; }
-  /// ABORT: the ranks to blame: those that it names, since an ABORT is passed on, or else its
-  /// sender. `everybody`: the ranks of the job.
+  /// ABORT: the ranks to blame. A rank that passes an ABORT on names them; an ABORT without names
+  /// blames its sender. `everybody`: the ranks of the job.
   std::uint64_t blamed(std::uint64_t everybody) const {
     const std::uint64_t named = header_.contributors & everybody;
     return named != 0 ? named : std::uint64_t{1} << header_.sender;

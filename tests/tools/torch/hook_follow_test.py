@@ -14,8 +14,8 @@ from models import batches, ddp_and_sgd, expect_same_digests, reports_of, summar
 import tarpon_torch
 
 
-def followed(steps, pause, clips):
-    """Rank 2 stands still at step 20, until a signal from outside."""
+def followed(steps, pause, clips, leaves_out=False):
+    """Rank 2 stands still at step 20, until a signal from outside. It may leave out the step() of that step."""
     ddp, optimizer = ddp_and_sgd()
     hook = tarpon_torch.bounded_hook(ddp, optimizer, compare_every=10)
     data = batches(dist.get_rank())
@@ -30,10 +30,13 @@ def followed(steps, pause, clips):
         if hook.behind > 0:
             hook.follow(step) if clips else hook.follow()
             continue
-        if hook.step == 20 and dist.get_rank() == 2:
+        stands_still = hook.step == 20 and dist.get_rank() == 2
+        if stands_still:
             os.kill(os.getpid(), signal.SIGSTOP)
         time.sleep(pause)
         torch.nn.functional.cross_entropy(ddp(inputs), labels).backward()
+        if stands_still and leaves_out:
+            continue
         step() if clips else optimizer.step()
     equal = hook.compare(largest_distance=1e-6).equal
     result = summary(ddp.module)
@@ -68,6 +71,16 @@ def test_followed():
                 void = [report["step"] for report in one["reports"] if report["void_shards"]]
                 assert 1 <= len(void) <= 2, (rank, void)
                 assert any(report["unreported"] == [2] for report in one["reports"]), rank
+
+
+def test_left_out():
+    """A rank that leaves out the step() of the step for which it was late has the shares of the others."""
+    arguments = {"steps": 60, "pause": 0.05, "clips": False, "leaves_out": True}
+    results = ranks.run("followed", 4, arguments, backend="gloo", signals=waking(1.0))
+    for rank, one in enumerate(results):
+        steps = [report["step"] for report in one["reports"]]
+        assert steps[-1] == 59 and (20 in steps) == (rank != 2), (rank, steps)
+        assert any(report["unreported"] == [2] for report in one["reports"]) or rank == 2, rank
 
 
 def _said_by(hook):
@@ -106,7 +119,7 @@ def test_refused():
 
 
 FUNCTIONS = {function.__name__: function for function in (followed, refused)}
-TESTS = {"followed": test_followed, "refused": test_refused}
+TESTS = {"followed": test_followed, "left_out": test_left_out, "refused": test_refused}
 
 if __name__ == "__main__":
     sys.exit(ranks.main(FUNCTIONS, TESTS))
