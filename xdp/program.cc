@@ -9,7 +9,6 @@
 #include <linux/if_link.h>
 #include <net/if.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -146,31 +145,20 @@ Result<Program> Program::load() {
     return fail_system(-error,
                        "loading the XDP program (needs CAP_BPF and CAP_NET_ADMIN; run as root)");
   }
-  Program program;
-  program.program_ = duplicate(
+  PrivateDescriptor fd = duplicate(
       ::bpf_program__fd(::bpf_object__find_program_by_name(object.get(), kProgramName.data())));
   const auto map = [&object](const MapPlan& plan) {
     return duplicate(::bpf_object__find_map_fd_by_name(object.get(), plan.name.data()));
   };
-  program.ports_ = map(kPorts);
-  program.sockets_ = map(kSockets);
-  program.windows_ = map(kWindows);
-  program.counts_ = map(kCounts);
-  program.late_ = map(kLate);
   bpf_prog_info info{};
-  if (!object_info(program.program_.get(), info)) return fail_system(errno, "the XDP program's id");
-  program.id_ = info.id;
-  if (auto mapped = program.map_windows(); !mapped) return fail(mapped.error());
-  return program;
-}
-
-Result<void> Program::map_windows() {
-  const std::size_t bytes = sizeof(tarpon_windows) * TARPON_MAX_PORTS;
-  void* const data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, windows_.get(), 0);
-  if (data == MAP_FAILED) return fail_system(errno, "mmap of the operation windows");
-  keep_from_children(data, bytes);
-  mapped_ = static_cast<tarpon_windows*>(data);
-  return {};
+  if (!object_info(fd.get(), info)) return fail_system(errno, "the XDP program's id");
+  auto maps = ProgramMaps::open({.ports = map(kPorts),
+                                 .sockets = map(kSockets),
+                                 .windows = map(kWindows),
+                                 .counts = map(kCounts),
+                                 .late = map(kLate)});
+  if (!maps) return fail(maps.error());
+  return Program(info.id, std::move(fd), std::move(*maps));
 }
 
 Result<Program> Program::find(unsigned interface) {
@@ -185,40 +173,41 @@ Result<Program> Program::find(unsigned interface) {
                 fmt::format("{} has the XDP program {} (id {}) of somebody else",
                             interface_text(interface), (*attached)->name, (*attached)->id));
   }
-  Program program;
-  program.id_ = (*attached)->our_program;
-  program.program_ = FileDescriptor(::bpf_prog_get_fd_by_id(program.id_));
-  std::array<std::uint32_t, 16> maps{};
+  const std::uint32_t id = (*attached)->our_program;
+  FileDescriptor fd(::bpf_prog_get_fd_by_id(id));
+  std::array<std::uint32_t, 16> ids{};
   bpf_prog_info info{};
-  info.nr_map_ids = maps.size();
-  info.map_ids = reinterpret_cast<std::uintptr_t>(maps.data());
-  if (!program.program_ || !object_info(program.program_.get(), info)) {
-    return fail_system(errno, fmt::format("XDP program {}", program.id_));
+  info.nr_map_ids = ids.size();
+  info.map_ids = reinterpret_cast<std::uintptr_t>(ids.data());
+  if (!fd || !object_info(fd.get(), info)) {
+    return fail_system(errno, fmt::format("XDP program {}", id));
   }
-  for (std::uint32_t i = 0; i < std::min<std::size_t>(info.nr_map_ids, maps.size()); ++i) {
-    FileDescriptor fd(::bpf_map_get_fd_by_id(maps[i]));
+  ProgramMaps::Descriptors found;
+  for (std::uint32_t i = 0; i < std::min<std::size_t>(info.nr_map_ids, ids.size()); ++i) {
+    FileDescriptor one(::bpf_map_get_fd_by_id(ids[i]));
     bpf_map_info map{};
-    if (!fd || !object_info(fd.get(), map)) continue;
+    if (!one || !object_info(one.get(), map)) continue;
     if (fits(map, kPorts))
-      program.ports_ = std::move(fd);
+      found.ports = std::move(one);
     else if (fits(map, kSockets))
-      program.sockets_ = std::move(fd);
+      found.sockets = std::move(one);
     else if (fits(map, kWindows))
-      program.windows_ = std::move(fd);
+      found.windows = std::move(one);
     else if (fits(map, kCounts))
-      program.counts_ = std::move(fd);
+      found.counts = std::move(one);
     else if (fits(map, kLate))
-      program.late_ = std::move(fd);
+      found.late = std::move(one);
   }
-  if (!program.ports_ || !program.sockets_ || !program.windows_ || !program.counts_ ||
-      !program.late_) {
+  if (!found.complete()) {
     return fail(
         Error::Code::unavailable,
         fmt::format("the XDP program on {0} is of another version of Tarpon: tarpon xdp unload {0}",
                     interface_text(interface)));
   }
-  program.link_ = find_link(program.id_, interface);
-  if (auto mapped = program.map_windows(); !mapped) return fail(mapped.error());
+  auto maps = ProgramMaps::open(std::move(found));
+  if (!maps) return fail(maps.error());
+  Program program(id, std::move(fd), std::move(*maps));
+  program.link_ = find_link(id, interface);
   return program;
 }
 
@@ -251,45 +240,16 @@ Result<Program> Program::use(unsigned interface, AttachMode mode) {
   }
 }
 
-Program::Program(Program&& other) noexcept
-    : program_(std::move(other.program_)),
-      link_(std::move(other.link_)),
-      ports_(std::move(other.ports_)),
-      sockets_(std::move(other.sockets_)),
-      windows_(std::move(other.windows_)),
-      counts_(std::move(other.counts_)),
-      late_(std::move(other.late_)),
-      mapped_(std::exchange(other.mapped_, nullptr)),
-      id_(other.id_),
-      attached_here_(other.attached_here_) {}
-
-Program& Program::operator=(Program&& other) noexcept {
-  std::swap(program_, other.program_);
-  std::swap(link_, other.link_);
-  std::swap(ports_, other.ports_);
-  std::swap(sockets_, other.sockets_);
-  std::swap(windows_, other.windows_);
-  std::swap(counts_, other.counts_);
-  std::swap(late_, other.late_);
-  std::swap(mapped_, other.mapped_);
-  std::swap(id_, other.id_);
-  std::swap(attached_here_, other.attached_here_);
-  return *this;
-}
-
-Program::~Program() {
-  if (mapped_ != nullptr) ::munmap(mapped_, sizeof(tarpon_windows) * TARPON_MAX_PORTS);
-}
-
 Result<void> Program::pin(const std::string& directory) const {
   if (!link_) {
     return fail(Error::Code::unavailable, "the XDP program is attached without a link to pin");
   }
   if (auto there = make_pin_directory(directory); !there) return there;
+  const ProgramMaps::Descriptors& maps = maps_.descriptors();
   const std::pair<std::string_view, int> files[] = {
-      {kLinkPin, link_.get()},         {kPorts.name, ports_.get()},
-      {kSockets.name, sockets_.get()}, {kWindows.name, windows_.get()},
-      {kCounts.name, counts_.get()},   {kLate.name, late_.get()}};
+      {kLinkPin, link_.get()},             {kPorts.name, maps.ports.get()},
+      {kSockets.name, maps.sockets.get()}, {kWindows.name, maps.windows.get()},
+      {kCounts.name, maps.counts.get()},   {kLate.name, maps.late.get()}};
   std::vector<std::string> made;  // removed on failure; other files are not ours
   for (const auto& [name, fd] : files) {
     made.push_back(fmt::format("{}/{}", directory, name));

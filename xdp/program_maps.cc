@@ -1,14 +1,14 @@
-// Exchanges data with the attached XDP program through its maps.
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <atomic>
 #include <cerrno>
 #include <utility>
 #include <vector>
 
-#include "xdp/program.h"
+#include "xdp/program_maps.h"
 
 namespace tarpon::xdp {
 namespace {
@@ -66,7 +66,31 @@ const char* name(tarpon_verdict verdict) {
   return "?";
 }
 
-Result<void> Program::open_port(const tarpon_port_key& key, const tarpon_port_entry& entry) {
+Result<ProgramMaps> ProgramMaps::open(Descriptors descriptors) {
+  ProgramMaps maps(std::move(descriptors));
+  const std::size_t bytes = sizeof(tarpon_windows) * TARPON_MAX_PORTS;
+  void* const data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+                            maps.descriptors_.windows.get(), 0);
+  if (data == MAP_FAILED) return fail_system(errno, "mmap of the operation windows");
+  keep_from_children(data, bytes);
+  maps.mapped_ = static_cast<tarpon_windows*>(data);
+  return maps;
+}
+
+ProgramMaps::ProgramMaps(ProgramMaps&& other) noexcept
+    : descriptors_(std::move(other.descriptors_)), mapped_(std::exchange(other.mapped_, nullptr)) {}
+
+ProgramMaps& ProgramMaps::operator=(ProgramMaps&& other) noexcept {
+  std::swap(descriptors_, other.descriptors_);
+  std::swap(mapped_, other.mapped_);
+  return *this;
+}
+
+ProgramMaps::~ProgramMaps() {
+  if (mapped_ != nullptr) ::munmap(mapped_, sizeof(tarpon_windows) * TARPON_MAX_PORTS);
+}
+
+Result<void> ProgramMaps::open_port(const tarpon_port_key& key, const tarpon_port_entry& entry) {
   if (entry.index >= TARPON_MAX_PORTS) {
     return fail(Error::Code::invalid_argument,
                 fmt::format("port index {}: at most {}", entry.index, TARPON_MAX_PORTS - 1));
@@ -74,10 +98,10 @@ Result<void> Program::open_port(const tarpon_port_key& key, const tarpon_port_en
   for (const auto& [other, held] : ports()) {
     if ((held.queues & entry.queues) == 0) continue;
     forget(other);
-    ::bpf_map_delete_elem(ports_.get(), &other);
+    ::bpf_map_delete_elem(descriptors_.ports.get(), &other);
   }
   clear_windows(entry.index);
-  if (::bpf_map_update_elem(ports_.get(), &key, &entry, BPF_ANY) != 0) {
+  if (::bpf_map_update_elem(descriptors_.ports.get(), &key, &entry, BPF_ANY) != 0) {
     return fail_system(errno, "adding a port to the XDP program");
   }
   // The word is stored last: a reader that sees it finds the entry written.
@@ -87,73 +111,73 @@ Result<void> Program::open_port(const tarpon_port_key& key, const tarpon_port_en
   return {};
 }
 
-Result<void> Program::open_group(const tarpon_port_key& group, const tarpon_port_entry& entry) {
-  if (::bpf_map_update_elem(ports_.get(), &group, &entry, BPF_NOEXIST) == 0) return {};
+Result<void> ProgramMaps::open_group(const tarpon_port_key& group, const tarpon_port_entry& entry) {
+  if (::bpf_map_update_elem(descriptors_.ports.get(), &group, &entry, BPF_NOEXIST) == 0) return {};
   if (errno != EEXIST) return fail_system(errno, "adding a multicast group to the XDP program");
   return fail(Error::Code::unavailable, "another port of this interface has the multicast group");
 }
 
-void Program::forget(const tarpon_port_key& key) {
+void ProgramMaps::forget(const tarpon_port_key& key) {
   for (std::uint32_t index = 0; index < TARPON_MAX_PORTS; ++index) {
     __u64 held = tarpon_port_word(&key);
     std::atomic_ref(mapped_[index].port).compare_exchange_strong(held, 0);
   }
 }
 
-Result<void> Program::close_port(const tarpon_port_key& key) {
+Result<void> ProgramMaps::close_port(const tarpon_port_key& key) {
   forget(key);
-  if (::bpf_map_delete_elem(ports_.get(), &key) != 0 && errno != ENOENT) {
+  if (::bpf_map_delete_elem(descriptors_.ports.get(), &key) != 0 && errno != ENOENT) {
     return fail_system(errno, "removing a port from the XDP program");
   }
   return {};
 }
 
-std::vector<std::pair<tarpon_port_key, tarpon_port_entry>> Program::ports() const {
+std::vector<std::pair<tarpon_port_key, tarpon_port_entry>> ProgramMaps::ports() const {
   std::vector<std::pair<tarpon_port_key, tarpon_port_entry>> result;
   tarpon_port_key at{};
   const tarpon_port_key* previous = nullptr;
   // The kernel starts again when a port is removed meanwhile: the map's size bounds the loop.
   constexpr std::uint32_t kMost = TARPON_MAX_ENTRIES;
-  while (result.size() < kMost && ::bpf_map_get_next_key(ports_.get(), previous, &at) == 0) {
+  while (result.size() < kMost && ::bpf_map_get_next_key(descriptors_.ports.get(), previous, &at) == 0) {
     tarpon_port_entry entry{};
-    if (::bpf_map_lookup_elem(ports_.get(), &at, &entry) == 0) result.emplace_back(at, entry);
+    if (::bpf_map_lookup_elem(descriptors_.ports.get(), &at, &entry) == 0) result.emplace_back(at, entry);
     previous = &at;
   }
   return result;
 }
 
-Result<void> Program::insert_socket(std::uint32_t queue, int socket) {
-  if (::bpf_map_update_elem(sockets_.get(), &queue, &socket, BPF_ANY) != 0) {
+Result<void> ProgramMaps::insert_socket(std::uint32_t queue, int socket) {
+  if (::bpf_map_update_elem(descriptors_.sockets.get(), &queue, &socket, BPF_ANY) != 0) {
     return fail_system(errno, fmt::format("adding the AF_XDP socket of queue {}", queue));
   }
   return {};
 }
 
-void Program::publish(std::uint32_t index, std::uint32_t tag, std::uint32_t lowest) {
+void ProgramMaps::publish(std::uint32_t index, std::uint32_t tag, std::uint32_t lowest) {
   __u64& window = mapped_[index].windows[tarpon_window_slot(tag)];
   std::atomic_ref(window).store(tarpon_window(tag, lowest), std::memory_order_relaxed);
 }
 
-void Program::clear_windows(std::uint32_t index) {
+void ProgramMaps::clear_windows(std::uint32_t index) {
   for (__u64& window : mapped_[index].windows) {
     std::atomic_ref(window).store(TARPON_NO_WINDOW, std::memory_order_relaxed);
   }
 }
 
-Result<Verdicts> Program::verdicts() const {
+Result<Verdicts> ProgramMaps::verdicts() const {
   Verdicts result{};
   for (std::uint32_t i = 0; i < result.size(); ++i) {
-    auto count = sum(counts_.get(), i);
+    auto count = sum(descriptors_.counts.get(), i);
     if (!count) return fail(count.error());
     result[i] = *count;
   }
   return result;
 }
 
-Result<std::array<std::uint64_t, TARPON_MAX_SENDERS>> Program::late(std::uint32_t index) const {
+Result<std::array<std::uint64_t, TARPON_MAX_SENDERS>> ProgramMaps::late(std::uint32_t index) const {
   std::array<std::uint64_t, TARPON_MAX_SENDERS> result{};
   for (std::uint32_t sender = 0; sender < result.size(); ++sender) {
-    auto count = sum(late_.get(), index * TARPON_MAX_SENDERS + sender);
+    auto count = sum(descriptors_.late.get(), index * TARPON_MAX_SENDERS + sender);
     if (!count) return fail(count.error());
     result[sender] = *count;
   }

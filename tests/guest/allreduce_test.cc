@@ -35,7 +35,7 @@ TEST(ZeroCopyAllreduceTest, is_what_auto_takes_where_the_program_is_loaded) {
   for (const Host& host : kHosts) {
     const auto program = xdp::Program::find(enter(host));
     ASSERT_TRUE(program) << program.error().message;
-    const auto verdicts = program->verdicts();
+    const auto verdicts = program->maps().verdicts();
     ASSERT_TRUE(verdicts) << verdicts.error().message;
     EXPECT_GT((*verdicts)[TARPON_VERDICT_RING], kLeastPackets);
     EXPECT_EQ((*verdicts)[TARPON_VERDICT_QUEUE], 0u);

@@ -49,8 +49,8 @@ class Station {
                               htons(testing_support::kFramePort), 0};
     tarpon_port_entry entry = testing_support::frame_entry();
     std::fill_n(entry.mac, ETH_ALEN, std::uint8_t{0xff});  // as frame_of() addresses them
-    ASSERT_TRUE(program_->open_port(key, entry));
-    ASSERT_TRUE(program_->insert_socket(0, queue_->fd()));
+    ASSERT_TRUE(program_->maps().open_port(key, entry));
+    ASSERT_TRUE(program_->maps().insert_socket(0, queue_->fd()));
     ASSERT_TRUE(attached_) << attached_.error().message;
     ASSERT_TRUE(*attached_);
     EXPECT_TRUE((*attached_)->ours);
@@ -105,7 +105,7 @@ class Station {
     EXPECT_EQ(counted->rx_dropped, 0u);
     EXPECT_EQ(counted->rx_ring_full, 0u);
     EXPECT_EQ(counted->rx_invalid_descriptors + counted->tx_invalid_descriptors, 0u);
-    const auto verdicts = program_->verdicts();
+    const auto verdicts = program_->maps().verdicts();
     ASSERT_TRUE(verdicts) << verdicts.error().message;
     EXPECT_EQ((*verdicts)[TARPON_VERDICT_RING], received);
   }

@@ -74,7 +74,7 @@ std::vector<std::string> components() {
 std::uint64_t redirected() {
   const auto program = xdp::Program::find(enter(kHosts[0]));
   EXPECT_TRUE(program) << program.error().message;
-  const auto verdicts = program ? program->verdicts() : fail(program.error());
+  const auto verdicts = program ? program->maps().verdicts() : fail(program.error());
   return verdicts ? (*verdicts)[TARPON_VERDICT_RING] : 0;
 }
 

@@ -113,7 +113,7 @@ TEST(ProgramTest, sigkill_of_the_one_who_attached_leaves_nothing_or_the_others) 
     const auto attached = attached_to(pair.a());
     ASSERT_TRUE(attached && *attached);
     EXPECT_EQ((*attached)->id, second->id());
-    ASSERT_TRUE(second->open_port({1, 2, 0}, entry_of(1, 0)));
+    ASSERT_TRUE(second->maps().open_port({1, 2, 0}, entry_of(1, 0)));
   }
   EXPECT_TRUE(vanishes(pair.a()));
 }
@@ -180,12 +180,12 @@ TEST(ProgramTest, a_port_on_a_queue_replaces_the_dead_one) {
   auto program = Program::use(pair.a(), AttachMode::native);
   ASSERT_TRUE(program) << program.error().message;
   for (std::uint32_t i = 0; i < 3 * TARPON_MAX_PORTS; ++i) {
-    const auto opened = program->open_port({i, 7, 0}, entry_of(1, 0));
+    const auto opened = program->maps().open_port({i, 7, 0}, entry_of(1, 0));
     ASSERT_TRUE(opened) << opened.error().message;
   }
-  ASSERT_TRUE(program->open_port({1, 8, 0}, entry_of(2, 1)));
-  ASSERT_TRUE(program->close_port({1, 8, 0}));
-  ASSERT_TRUE(program->close_port({1, 8, 0}));
+  ASSERT_TRUE(program->maps().open_port({1, 8, 0}, entry_of(2, 1)));
+  ASSERT_TRUE(program->maps().close_port({1, 8, 0}));
+  ASSERT_TRUE(program->maps().close_port({1, 8, 0}));
 }
 
 TEST(ProgramTest, a_group_belongs_to_one_port_and_goes_with_it) {
@@ -193,16 +193,16 @@ TEST(ProgramTest, a_group_belongs_to_one_port_and_goes_with_it) {
   const VethPair pair;
   auto program = Program::use(pair.a(), AttachMode::native);
   ASSERT_TRUE(program) << program.error().message;
-  ASSERT_TRUE(program->open_port({1, 7, 0}, entry_of(1, 0)));
-  ASSERT_TRUE(program->open_port({2, 7, 0}, entry_of(2, 1)));
-  ASSERT_TRUE(program->open_group({9, 7, 0}, entry_of(1, 0)));
-  EXPECT_EQ(program->ports().size(), 3u);
-  const auto taken = program->open_group({9, 7, 0}, entry_of(2, 1));
+  ASSERT_TRUE(program->maps().open_port({1, 7, 0}, entry_of(1, 0)));
+  ASSERT_TRUE(program->maps().open_port({2, 7, 0}, entry_of(2, 1)));
+  ASSERT_TRUE(program->maps().open_group({9, 7, 0}, entry_of(1, 0)));
+  EXPECT_EQ(program->maps().ports().size(), 3u);
+  const auto taken = program->maps().open_group({9, 7, 0}, entry_of(2, 1));
   ASSERT_FALSE(taken);
   EXPECT_THAT(taken.error().message, HasSubstr("another port of this interface"));
-  ASSERT_TRUE(program->open_port({3, 7, 0}, entry_of(1, 0))) << "on the queue of the first";
-  EXPECT_EQ(program->ports().size(), 2u);
-  ASSERT_TRUE(program->open_group({9, 7, 0}, entry_of(2, 1)));
+  ASSERT_TRUE(program->maps().open_port({3, 7, 0}, entry_of(1, 0))) << "on the queue of the first";
+  EXPECT_EQ(program->maps().ports().size(), 2u);
+  ASSERT_TRUE(program->maps().open_group({9, 7, 0}, entry_of(2, 1)));
 }
 
 struct Held {

@@ -41,9 +41,9 @@ class Receiver {
   void check() {
     ASSERT_TRUE(program_) << program_.error().message;
     ASSERT_TRUE(queue_) << queue_.error().message;
-    ASSERT_TRUE(program_->insert_socket(0, queue_->fd()));
+    ASSERT_TRUE(program_->maps().insert_socket(0, queue_->fd()));
     const tarpon_port_key key{htonl(kFrameAddress), htons(kFramePort), 0};
-    ASSERT_TRUE(program_->open_port(key, frame_entry()));
+    ASSERT_TRUE(program_->maps().open_port(key, frame_entry()));
   }
 
   Program& program() { return *program_; }
@@ -115,7 +115,7 @@ TEST(QueueTest, frames_of_every_size_arrive_as_they_were_sent) {
   }
   EXPECT_EQ(sender->violations() + receiver.queue().violations(), 0u);
   EXPECT_EQ(sender->free_frames(), 512u);
-  const auto verdicts = receiver.program().verdicts();
+  const auto verdicts = receiver.program().maps().verdicts();
   ASSERT_TRUE(verdicts);
   EXPECT_EQ((*verdicts)[TARPON_VERDICT_RING], 500u);
 }
@@ -149,13 +149,13 @@ TEST(QueueTest, closed_operations_die_in_the_driver_and_are_counted_by_sender) {
   ASSERT_TRUE(peer);
   auto sender = Queue::open(options_for(pair.a()));
   ASSERT_TRUE(sender) << sender.error().message;
-  receiver.program().publish(0, 0, 1);  // operation 0 of tag 0 is over
+  receiver.program().maps().publish(0, 0, 1);  // operation 0 of tag 0 is over
   send_all(*sender, 10, 64);
   EXPECT_EQ(receiver.take(1).size(), 0u);
-  const auto late = receiver.program().late(0);
+  const auto late = receiver.program().maps().late(0);
   ASSERT_TRUE(late);
   EXPECT_EQ((*late)[0], 10u);
-  receiver.program().publish(0, 0, 0);
+  receiver.program().maps().publish(0, 0, 0);
   send_all(*sender, 10, 64);
   EXPECT_EQ(receiver.take(10).size(), 10u);
 }

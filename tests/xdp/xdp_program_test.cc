@@ -35,8 +35,8 @@ class Kernel {
   void open(std::uint64_t queues = 1) {
     ASSERT_TRUE(program_) << program_.error().message;
     const tarpon_port_key key{htonl(kFrameAddress), htons(kFramePort), 0};
-    ASSERT_TRUE(program_->open_port(key, frame_entry(queues, index_)));
-    program_->publish(index_, kTag, kLowest);
+    ASSERT_TRUE(program_->maps().open_port(key, frame_entry(queues, index_)));
+    program_->maps().publish(index_, kTag, kLowest);
   }
 
   /// XDP_PASS or XDP_DROP; -1 when the kernel does not run it at all.
@@ -50,7 +50,7 @@ class Kernel {
     return static_cast<int>(options.retval);
   }
 
-  Verdicts verdicts() { return program_->verdicts().value(); }
+  Verdicts verdicts() { return program_->maps().verdicts().value(); }
   Program& program() { return *program_; }
 
  private:
@@ -148,7 +148,7 @@ TEST_P(XdpProgramByIndexTest, every_verdict_is_reached_and_counted_once) {
           << "case " << i << ": " << name(static_cast<tarpon_verdict>(one));
     }
   }
-  EXPECT_EQ(kernel.program().late(GetParam()).value()[0], 1u);
+  EXPECT_EQ(kernel.program().maps().late(GetParam()).value()[0], 1u);
 }
 
 TEST_P(XdpProgramByIndexTest, only_first_time_data_before_the_tail_is_dropped) {
@@ -181,15 +181,15 @@ TEST_P(XdpProgramByIndexTest, a_port_that_was_closed_or_replaced_is_not_found) {
   Kernel kernel(GetParam());
   kernel.open();
   const tarpon_port_key key{htonl(kFrameAddress), htons(kFramePort), 0};
-  ASSERT_TRUE(kernel.program().close_port(key));
+  ASSERT_TRUE(kernel.program().maps().close_port(key));
   EXPECT_EQ(kernel.run(Frame(64).bytes()), XDP_PASS);
   EXPECT_EQ(kernel.verdicts()[TARPON_VERDICT_NO_PORT], 1u);
   kernel.open();
   const tarpon_port_key other{htonl(kFrameAddress), htons(kFramePort + 1), 0};
-  ASSERT_TRUE(kernel.program().open_port(other, frame_entry(1, 3 - GetParam())));
+  ASSERT_TRUE(kernel.program().maps().open_port(other, frame_entry(1, 3 - GetParam())));
   EXPECT_EQ(kernel.run(Frame(64).bytes()), XDP_PASS);
   EXPECT_EQ(kernel.verdicts()[TARPON_VERDICT_NO_PORT], 2u);
-  ASSERT_TRUE(kernel.program().close_port(key)) << "whose queue is another's now";
+  ASSERT_TRUE(kernel.program().maps().close_port(key)) << "whose queue is another's now";
   Frame frame(64);
   frame.udp.dest = htons(kFramePort + 1);
   EXPECT_EQ(kernel.run(frame.bytes()), XDP_PASS);
@@ -209,7 +209,7 @@ TEST_P(XdpProgramByIndexTest, a_group_has_the_queues_and_windows_of_its_port) {
   EXPECT_EQ(kernel.verdicts()[TARPON_VERDICT_NO_PORT], 1u);
   tarpon_port_entry entry = frame_entry(1, GetParam());
   std::copy(kGroupMac.begin(), kGroupMac.end(), entry.mac);
-  ASSERT_TRUE(kernel.program().open_group({htonl(kGroup), htons(kFramePort), 0}, entry));
+  ASSERT_TRUE(kernel.program().maps().open_group({htonl(kGroup), htons(kFramePort), 0}, entry));
   EXPECT_EQ(kernel.run(frame.bytes()), XDP_PASS) << "no socket is bound";
   EXPECT_EQ(kernel.verdicts()[TARPON_VERDICT_RING], 1u);
   frame.header.tag = kTag;

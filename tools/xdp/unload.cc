@@ -176,9 +176,9 @@ Result<void> clean_ports(unsigned interface, Cleaning& cleaning) {
   if (!*attached || !(*attached)->ours) return {};
   auto program = xdp::Program::find(interface);
   if (!program) return fail(program.error());
-  for (const auto& [key, entry] : program->ports()) {
+  for (const auto& [key, entry] : program->maps().ports()) {
     if (has_udp_socket(key)) continue;
-    if (auto closed = program->close_port(key); !closed) return closed;
+    if (auto closed = program->maps().close_port(key); !closed) return closed;
     fmt::print("removed port {} of {}: its socket is gone\n", text_of(key),
                xdp::interface_text(interface));
     ++cleaning.removed;

@@ -45,7 +45,7 @@ std::string dotted(__be32 address) {
 std::map<std::uint32_t, std::uint64_t> late_by_sender(const xdp::Program& program,
                                                       std::uint32_t index) {
   std::map<std::uint32_t, std::uint64_t> result;
-  const auto late = program.late(index);
+  const auto late = program.maps().late(index);
   for (std::uint32_t sender = 0; late && sender < late->size(); ++sender) {
     if ((*late)[sender] != 0) result[sender] = (*late)[sender];
   }
@@ -53,7 +53,7 @@ std::map<std::uint32_t, std::uint64_t> late_by_sender(const xdp::Program& progra
 }
 
 void add_ports(const xdp::Program& program, XdpReport& report) {
-  for (const auto& [key, entry] : program.ports()) {
+  for (const auto& [key, entry] : program.maps().ports()) {
     PortReport port{.address = dotted(key.address),
                     .port = host_order(key.port),
                     .queues = {},
@@ -144,7 +144,7 @@ Result<XdpReport> report_of(unsigned interface, const std::vector<xdp::Pin>& pin
     return report;
   }
   add_ports(*program, report);
-  if (auto counters = program->verdicts()) report.counters = *counters;
+  if (auto counters = program->maps().verdicts()) report.counters = *counters;
   return report;
 }
 

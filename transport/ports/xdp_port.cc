@@ -4,8 +4,7 @@
 // 1. A packet to send lies in its UMEM frame from the start: the endpoint writes header and payload
 //    behind the room for Ethernet, IPv4 and UDP. A payload above one chunk takes consecutive
 //    chunks, so that it is written in one piece, and leaves as several descriptors.
-// 2. A received frame is lent where the kernel put it. Only a frame of several chunks is put
-//    together first, as chunks end in the middle of elements.
+// 2. A received frame is lent where the kernel put it (xdp_receiver.h).
 // 3. Packets that AF_XDP does not carry take an ordinary UDP socket on the same address, which has
 //    a Port of its own: packets to peers on this host or whose MAC is not known yet, and packets on
 //    queues of other ranks.
@@ -17,6 +16,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -30,8 +30,8 @@ namespace tarpon {
 namespace {
 
 constexpr std::uint32_t kBurst = 32;        // packets that a kick sends in copy mode
-constexpr std::size_t kCopyInFlight = 192;  // a veth's peer has room for 256
 constexpr Duration kKickAgain = 50us;
+constexpr Duration kSlowPathEvery = 1ms;  // looks at the UDP socket that nothing has announced
 constexpr Duration kDrainTime = 10ms;  // at the end, for packets on their way
 constexpr Duration kCarrierTime = 5s;  // attaching the program restarts some adapters
 constexpr Duration kResolveTime = 1s;  // for the first answers to ARP
@@ -70,27 +70,23 @@ XdpPort::XdpPort(const XdpPortOptions& options, sockaddr_in local, std::vector<s
       index_(numbers_.front()),
       queues_(std::move(queues.queues_)),
       peers_(addresses_.size()),
-      flow_ports_(flows.local),
-      sources_(addresses_, flows.sources),
-      in_flight_limit_(queues_.front().grant().zero_copy ? kTransmitFrames : kCopyInFlight),
-      parts_(queues_.size()) {
-  batch_.reserve(kChunksAtOnce * 4);
-}
+      sender_(queues_.front(), flows.local),
+      receiver_(queues_, AddressTable(addresses_, flows.sources)) {}
 
 XdpPort::~XdpPort() {
   for (const Time end = monotonic_now() + kDrainTime;
-       !failure_ && sender().in_flight() > 0 && monotonic_now() < end;) {
+       !failure_ && sender_.in_flight() > 0 && monotonic_now() < end;) {
     kick();
-    sender().reap();
+    sender_.reap();
   }
   // The next owner of this queue overwrites the entries anyway; the kernel removes the socket
   // itself.
-  (void)program_.close_port(key_of(local_));
+  (void)program_.maps().close_port(key_of(local_));
   close_group();
 }
 
 void XdpPort::close_group() {
-  if (group_is_direct_) (void)program_.close_port(key_of(*slow_.group));
+  if (group_is_direct_) (void)program_.maps().close_port(key_of(*slow_.group));
   group_is_direct_ = false;
 }
 
@@ -102,7 +98,7 @@ void XdpPort::end_multicast() {
 
 Result<void> XdpPort::join() {
   for (std::size_t i = 0; i < queues_.size(); ++i) {
-    if (auto inserted = program_.insert_socket(numbers_[i], queues_[i].fd()); !inserted) {
+    if (auto inserted = program_.maps().insert_socket(numbers_[i], queues_[i].fd()); !inserted) {
       return inserted;
     }
   }
@@ -118,13 +114,13 @@ Result<void> XdpPort::open_port(const xdp::Mac& mac) {
   entry.index = index_;
   std::copy(mac.begin(), mac.end(), entry.mac);
   mac_ = mac;
-  if (auto opened = program_.open_port(key_of(local_), entry); !opened) return opened;
+  if (auto opened = program_.maps().open_port(key_of(local_), entry); !opened) return opened;
   if (!capabilities_.multicasts) return {};
   const xdp::Mac group = group_mac(slow_.group->sin_addr);
   group_headers_ = lower_headers(mac, group, local_, *slow_.group);
   std::copy(group.begin(), group.end(), entry.mac);
   // If the program has no entry for the group, its packets come by the UDP socket.
-  group_is_direct_ = program_.open_group(key_of(*slow_.group), entry).has_value();
+  group_is_direct_ = program_.maps().open_group(key_of(*slow_.group), entry).has_value();
   return {};
 }
 
@@ -201,6 +197,76 @@ Result<void> XdpPort::settle() {
   return {};
 }
 
+std::span<TxPacket> XdpPort::transmit_frames(std::size_t at_most) {
+  if (failure_) return {};
+  // Any frame may turn out to be for a peer that the UDP socket serves.
+  if (slow_peers_) at_most = slow_.port->transmit_frames(at_most).size();
+  return sender_.offer(at_most);
+}
+
+void XdpPort::transmit(std::span<TxPacket> packets) {
+  slow_packets_.clear();
+  for (std::size_t i = 0; i < packets.size(); ++i) {
+    const TxPacket& packet = packets[i];
+    const bool to_all = packet.peer == kAllRanks && capabilities_.multicasts;
+    if ((packet.peer >= peers_.size() && !to_all) || packet.flow >= sender_.flows() ||
+        packet.length > options_.max_payload) {
+      ++counted_.tx_dropped;
+      sender_.give_back(i);
+    } else if (!to_all && !peers_[packet.peer].direct) {
+      slow_packets_.push_back(i);
+    } else {
+      sender_.send(i, to_all ? group_headers_ : peers_[packet.peer].headers);
+    }
+  }
+  if (!slow_packets_.empty()) send_slowly();
+  sender_.passed(packets.size());
+  kick();
+  // At once, so that the next packets take frames that are still in the cache.
+  sender_.reap();
+}
+
+void XdpPort::send_slowly() {
+  const std::span<TxPacket> frames = slow_.port->transmit_frames(slow_packets_.size());
+  for (std::size_t i = 0; i < frames.size(); ++i) {
+    const TxPacket& from = sender_.packet(slow_packets_[i]);
+    TxPacket& to = frames[i];
+    to.peer = from.peer;
+    to.flow = from.flow;
+    to.length = from.length;
+    to.payload = to.room;
+    std::memcpy(to.header, from.header, TARPON_HEADER_BYTES);
+    std::memcpy(to.room, from.payload, from.length);
+  }
+  counted_.tx_dropped += slow_packets_.size() - frames.size();
+  if (!frames.empty()) slow_.port->transmit(frames);
+  for (const std::size_t packet : slow_packets_) sender_.give_back(packet);
+}
+
+void XdpPort::kick() {
+  if (!sender_.kick()) failure_ = Error::system(sender_.error(), "sending on " + name_);
+}
+
+std::span<const RxPacket> XdpPort::receive(Time now) {
+  receiver_.release();
+  if (failure_) return {};
+  receiver_.receive();
+  if (slow_waits_ || now - slow_looked_ >= kSlowPathEvery || slow_.port->unsent() > 0) {
+    receive_slowly(now);
+  }
+  return receiver_.batch();
+}
+
+void XdpPort::receive_slowly(Time now) {
+  const std::span<const RxPacket> packets = slow_.port->receive(now);
+  receiver_.add(packets);
+  if (const auto error = slow_.port->failure()) failure_ = error;
+  slow_waits_ = !packets.empty();
+  slow_looked_ = now;
+  news_ |= now - looked_ >= kLookEvery && neighbours_.changed();
+  look_if_due(now);
+}
+
 void XdpPort::wait(Time now, Time until) {
   if (until <= now || failure_) return;
   for (xdp::Queue& queue : queues_) queue.refill();
@@ -215,7 +281,8 @@ void XdpPort::wait(Time now, Time until) {
   entries.push_back({event_.fd(), POLLIN, 0});
   // The kernel does not announce when it has memory again for frames that it refused, nor
   // completions, nor room in the UDP socket of a flow.
-  if (sender().waits_for_kick() || std::exchange(full_, false) || slow_.port->unsent() > 0) {
+  const bool full = sender_.take_full();
+  if (sender_.waits_for_kick() || full || slow_.port->unsent() > 0) {
     until = std::min(until, now + kKickAgain);
   }
   if (news_) until = std::clamp(looked_ + kLookEvery, now, until);
@@ -240,21 +307,23 @@ void XdpPort::look_if_due(Time now) {
 }
 
 void XdpPort::publish(std::uint32_t tag, std::uint32_t lowest_open) {
-  program_.publish(index_, tag, lowest_open);
+  program_.maps().publish(index_, tag, lowest_open);
 }
 
 PortStatistics XdpPort::statistics() const {
   PortStatistics result = slow_.port->statistics();
   result.slow_path = result.rx_packets;
   result.local_path = result.tx_packets;
-  result.tx_packets += counted_.tx_packets;
-  result.tx_bytes += counted_.tx_bytes;
-  result.tx_units += counted_.tx_units;
-  result.tx_dropped += counted_.tx_dropped;
-  result.rx_packets += counted_.rx_packets;
-  result.rx_bytes += counted_.rx_bytes;
-  result.rx_units += counted_.rx_units;
-  result.system_calls += counted_.system_calls;
+  const PortStatistics& sent = sender_.counted();
+  const PortStatistics& received = receiver_.counted();
+  result.tx_packets += sent.tx_packets;
+  result.tx_bytes += sent.tx_bytes;
+  result.tx_units += sent.tx_units;
+  result.tx_dropped += sent.tx_dropped + counted_.tx_dropped;
+  result.rx_packets += received.rx_packets;
+  result.rx_bytes += received.rx_bytes;
+  result.rx_units += received.rx_units;
+  result.system_calls += sent.system_calls + counted_.system_calls;
   result.waits += counted_.waits;
   for (const xdp::Queue& queue : queues_) {
     const auto kernel = queue.statistics();

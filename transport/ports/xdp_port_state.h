@@ -1,20 +1,20 @@
-// What the AF_XDP port holds. Its code is in three files: xdp_port.cc (set-up, the ways to the
-// peers, waiting), xdp_transmit.cc and xdp_receive.cc.
+// What the AF_XDP port holds besides its frames (xdp_sender.h, xdp_receiver.h): the ways to the
+// peers, and the UDP socket beside.
 #pragma once
 
 #include <poll.h>
 
-#include <array>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "transport/ports/address_table.h"
 #include "transport/ports/wake_event.h"
 #include "transport/ports/xdp_frame.h"
 #include "transport/ports/xdp_port.h"
+#include "transport/ports/xdp_receiver.h"
+#include "transport/ports/xdp_sender.h"
 #include "xdp/neighbours.h"
 #include "xdp/private_descriptor.h"
 
@@ -23,7 +23,6 @@ namespace tarpon {
 // More frames would hold more bursts, but fall out of the cache: the kernel walks through them all.
 inline constexpr std::uint32_t kReceiveFrames = 1024;
 inline constexpr std::uint32_t kTransmitFrames = 512;
-inline constexpr std::size_t kChunksAtOnce = 128;
 inline constexpr Duration kLookEvery = 20ms;  // at links and neighbours, while news come
 
 /// The ports of UdpFlows; the UDP port beside owns their sockets.
@@ -75,14 +74,7 @@ class XdpPort final : public Port {
     bool found = true;    // its way is known
     LowerHeaders headers;
   };
-  struct Lent {
-    std::size_t queue;
-    std::uint32_t frame;
-  };
 
-  /// Puts a free frame at offered_[at]; false when there is none.
-  bool offer(std::size_t at);
-  bool send_direct(const TxPacket& packet, const LowerHeaders& headers, std::uint32_t frame);
   void send_slowly();
   void receive_slowly(Time now);
   void look_if_due(Time now);
@@ -93,9 +85,6 @@ class XdpPort final : public Port {
   void close_group();
   bool all_found() const;
   void kick();
-  void take_chunk(std::size_t queue, const xdp::ReceivedChunk& chunk);
-  void take_frame(std::span<const std::byte> frame);
-  xdp::Queue& sender() { return queues_.front(); }
 
   const XdpPortOptions options_;
   const std::string name_;  // of the interface; a caller may be in another network namespace
@@ -111,26 +100,14 @@ class XdpPort final : public Port {
   const std::uint32_t index_;                 // of the port's operation windows: its first queue
   std::vector<xdp::Queue> queues_;
   std::vector<Peer> peers_;
-  const std::vector<std::uint16_t> flow_ports_;  // network order
-  AddressTable sources_;
+  XdpSender sender_;
+  XdpReceiver receiver_;
 
-  std::vector<TxPacket> offered_;
-  std::vector<std::uint32_t> offered_frames_;
-  std::size_t passed_ = 0;                 // how many of offered_, from the first, have gone
-  std::vector<std::size_t> slow_packets_;  // indexes in offered_
+  std::vector<std::size_t> slow_packets_;  // of the frames that sender_ has offered
   bool slow_peers_ = true;                 // the UDP socket serves some
   bool carrier_ = false;                   // as of the last look
   xdp::Mac mac_{};                         // of the interface, as the program knows it
   bool group_is_direct_ = false;           // the program redirects packets to the group too
-  std::size_t in_flight_limit_;
-  bool full_ = false;  // the last transmit_frames() gave none for that limit
-
-  std::array<xdp::ReceivedChunk, kChunksAtOnce> chunks_{};
-  std::vector<Lent> lent_;
-  std::vector<RxPacket> batch_;
-  std::vector<std::vector<std::byte>> parts_;  // by queue: a frame whose next chunk has not come
-  std::vector<std::vector<std::byte>> whole_;  // frames put together for this batch
-  std::size_t whole_used_ = 0;
   bool slow_waits_ = false;  // something may wait in the UDP socket
   Time slow_looked_{};
   bool news_ = false;  // of the link or a neighbour, not looked at yet

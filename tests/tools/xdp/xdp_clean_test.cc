@@ -35,8 +35,8 @@ TEST_F(XdpClean, clean__what_the_dead_left) {
     ASSERT_TRUE(program) << program.error().message;
     const tarpon_port_key alive{htonl(kFrameAddress), htons(kFramePort), 0};
     const tarpon_port_key dead{htonl(kFrameAddress), htons(kFramePort + 1), 0};
-    ASSERT_TRUE(program->open_port(alive, testing_support::frame_entry(1, 0)));
-    ASSERT_TRUE(program->open_port(dead, testing_support::frame_entry(2, 1)));
+    ASSERT_TRUE(program->maps().open_port(alive, testing_support::frame_entry(1, 0)));
+    ASSERT_TRUE(program->maps().open_port(dead, testing_support::frame_entry(2, 1)));
   }
   EXPECT_EQ(xdp_tool({"clean"}).out, "removed port 10.9.9.9:7001 of va: its socket is gone\n");
   EXPECT_EQ(status_of("va").at("ports").size(), 1u);

@@ -387,10 +387,10 @@ TEST_F(XdpPortTest, publish__data_of_closed_operations_dies_in_the_driver) {
   const Inside inside(*far_);
   const auto program = xdp::Program::find(::if_nametoindex("vb"));
   ASSERT_TRUE(program) << program.error().message;
-  const auto verdicts = program->verdicts();
+  const auto verdicts = program->maps().verdicts();
   ASSERT_TRUE(verdicts);
   EXPECT_EQ((*verdicts)[TARPON_VERDICT_CLOSED], 50u);
-  const auto late = program->late(0);
+  const auto late = program->maps().late(0);
   ASSERT_TRUE(late);
   EXPECT_EQ((*late)[0], 50u);
 }

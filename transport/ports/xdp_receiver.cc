@@ -1,46 +1,36 @@
-// The AF_XDP port: received frames, and packets from the UDP socket beside.
+#include "transport/ports/xdp_receiver.h"
+
 #include <netinet/in.h>
 
 #include <cstring>
+#include <utility>
 
 #include "bpf/packet.h"
-#include "transport/ports/xdp_port_state.h"
+#include "transport/ports/xdp_frame.h"
 
 namespace tarpon {
-namespace {
 
-constexpr Duration kSlowPathEvery = 1ms;  // looks at the UDP socket that nothing has announced
+XdpReceiver::XdpReceiver(std::span<xdp::Queue> queues, AddressTable sources)
+    : queues_(queues), sources_(std::move(sources)), parts_(queues.size()) {
+  batch_.reserve(kChunksAtOnce * 4);
+}
 
-}  // namespace
-
-std::span<const RxPacket> XdpPort::receive(Time now) {
+void XdpReceiver::release() {
   for (const Lent& lent : lent_) queues_[lent.queue].give_back(lent.frame);
   lent_.clear();
   batch_.clear();
   whole_used_ = 0;
-  if (failure_) return {};
+}
+
+void XdpReceiver::receive() {
   for (std::size_t queue = 0; queue < queues_.size(); ++queue) {
     queues_[queue].refill();
     const std::uint32_t count = queues_[queue].receive(chunks_);
     for (std::uint32_t i = 0; i < count; ++i) take_chunk(queue, chunks_[i]);
   }
-  if (slow_waits_ || now - slow_looked_ >= kSlowPathEvery || slow_.port->unsent() > 0) {
-    receive_slowly(now);
-  }
-  return batch_;
 }
 
-void XdpPort::receive_slowly(Time now) {
-  const std::span<const RxPacket> packets = slow_.port->receive(now);
-  batch_.insert(batch_.end(), packets.begin(), packets.end());
-  if (const auto error = slow_.port->failure()) failure_ = error;
-  slow_waits_ = !packets.empty();
-  slow_looked_ = now;
-  news_ |= now - looked_ >= kLookEvery && neighbours_.changed();
-  look_if_due(now);
-}
-
-void XdpPort::take_chunk(std::size_t queue, const xdp::ReceivedChunk& chunk) {
+void XdpReceiver::take_chunk(std::size_t queue, const xdp::ReceivedChunk& chunk) {
   std::vector<std::byte>& part = parts_[queue];
   if (part.empty() && !chunk.continues) {
     lent_.push_back({queue, chunk.frame});
@@ -56,7 +46,7 @@ void XdpPort::take_chunk(std::size_t queue, const xdp::ReceivedChunk& chunk) {
   take_frame(whole);
 }
 
-void XdpPort::take_frame(std::span<const std::byte> frame) {
+void XdpReceiver::take_frame(std::span<const std::byte> frame) {
   tarpon_port_key key{};
   const tarpon_header* header = nullptr;
   __s32 payload_bytes = 0;
