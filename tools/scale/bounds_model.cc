@@ -18,14 +18,14 @@ Duration duration(double ns) {
 
 }  // namespace
 
-Bounds::Bounds(std::optional<Duration> fixed, double target, std::uint32_t ranks)
+BoundsModel::BoundsModel(std::optional<Duration> fixed, double target, std::uint32_t ranks)
     : fixed_(fixed),
       target_(target),
       calibrations_left_(fixed ? 0 : kCalibration),
       learnt_(target),
       gather_(ranks) {}
 
-Limits Bounds::next() const {
+Limits BoundsModel::next() const {
   Limits limits;
   limits.exact = !fixed_ && !learnt_.bound();
   if (limits.exact) return limits;
@@ -41,7 +41,7 @@ Limits Bounds::next() const {
   return limits;
 }
 
-void Bounds::learn(const BoundedOutcome& outcome) {
+void BoundsModel::learn(const BoundedOutcome& outcome) {
   if (calibrations_left_ > 0) --calibrations_left_;
   if (outcome.median_time == Duration{}) return;  // all ranks were late
   double cut_early = 0;
@@ -60,7 +60,7 @@ void Bounds::learn(const BoundedOutcome& outcome) {
   learnt_.learn(time, 0);
 }
 
-void Bounds::adapt_wait(double cut_early) {
+void BoundsModel::adapt_wait(double cut_early) {
   if (cut_early > target_ / 10) wait_share_ = std::min(0.50, wait_share_ * 2);
   if (cut_early < target_ / 100) wait_share_ = std::max(0.01, wait_share_ - 0.01);
 }

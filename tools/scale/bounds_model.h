@@ -31,11 +31,11 @@ namespace tarpon::scale {
 
 inline constexpr std::uint32_t kCalibration = 20;  // operations
 
-class Bounds {
+class BoundsModel {
  public:
   /// `fixed`: D; nullopt: learnt. `target`: mean share that a learnt D may lose.
   /// REQUIRES: 0 < target < 1, ranks >= 1.
-  Bounds(std::optional<Duration> fixed, double target, std::uint32_t ranks);
+  BoundsModel(std::optional<Duration> fixed, double target, std::uint32_t ranks);
 
   Limits next() const;
   /// Whether the next operation is one of the first of a learnt bound, which results should not

@@ -137,7 +137,7 @@ void run_bounded(const Plan& plan, Bench& bench, CellResult& cell,
   BoundedFlow flow(
       {cell.ranks, plan.bytes, trains, network.delay, credit_bytes(plan, trains), plan.repair},
       bench.fabric, bench.loss, bench.senders);
-  Bounds bounds(plan.bound, plan.loss_target, cell.ranks);
+  BoundsModel bounds(plan.bound, plan.loss_target, cell.ranks);
   while (cell.completions.size() < operations_per_cell(plan, cell.ranks)) {
     const bool counts = !bounds.calibrating();
     const auto counted = counts ? std::optional(cell.completions.size()) : std::nullopt;

@@ -366,8 +366,8 @@ BoundedOutcome outcome_of(Duration scatter, Duration whole) {
   return outcome;
 }
 
-TEST(Bounds, learnt__from_the_ninth_operation_on) {
-  Bounds bounds(std::nullopt, 0.001, 8);
+TEST(BoundsModel, learnt__from_the_ninth_operation_on) {
+  BoundsModel bounds(std::nullopt, 0.001, 8);
   const BoundedOutcome outcome = outcome_of(6ms, 10ms);
   for (std::uint32_t i = 0; i < kCalibration; ++i) {
     EXPECT_TRUE(bounds.calibrating());
@@ -382,8 +382,8 @@ TEST(Bounds, learnt__from_the_ninth_operation_on) {
   expect_near(limits.early_wait[1], 100us, 1e-6);
 }
 
-TEST(Bounds, learnt__late_ranks_count_with_the_time_that_they_would_have_taken) {
-  Bounds bounds(std::nullopt, 0.001, 8);
+TEST(BoundsModel, learnt__late_ranks_count_with_the_time_that_they_would_have_taken) {
+  BoundsModel bounds(std::nullopt, 0.001, 8);
   for (int i = 0; i < 20; ++i) bounds.learn(outcome_of(6ms, 10ms));
   BoundedOutcome late = outcome_of(6ms, 10ms);
   late.late = 1;
@@ -392,8 +392,8 @@ TEST(Bounds, learnt__late_ranks_count_with_the_time_that_they_would_have_taken) 
   expect_near(bounds.next().whole, 16ms, 0.05);  // one in 21: the target allows next to no loss
 }
 
-TEST(Bounds, given__counts_from_the_first_operation_and_the_gather_is_at_most_half) {
-  Bounds bounds(20ms, 0.001, 8);
+TEST(BoundsModel, given__counts_from_the_first_operation_and_the_gather_is_at_most_half) {
+  BoundsModel bounds(20ms, 0.001, 8);
   EXPECT_FALSE(bounds.calibrating());
   EXPECT_FALSE(bounds.next().exact);
   EXPECT_EQ(bounds.next().whole, 20ms);
@@ -404,8 +404,8 @@ TEST(Bounds, given__counts_from_the_first_operation_and_the_gather_is_at_most_ha
   EXPECT_EQ(bounds.next().gather, 10ms);
 }
 
-TEST(Bounds, wait__doubles_above_a_tenth_of_the_target_and_falls_below_a_hundredth) {
-  Bounds bounds(20ms, 0.01, 8);
+TEST(BoundsModel, wait__doubles_above_a_tenth_of_the_target_and_falls_below_a_hundredth) {
+  BoundsModel bounds(20ms, 0.01, 8);
   BoundedOutcome outcome = outcome_of(6ms, 10ms);
   outcome.stages[1].cut_early = 0.002;
   for (const double share : {0.20, 0.40, 0.50, 0.50}) {
