@@ -93,6 +93,11 @@ struct EndpointCounters {
   std::uint64_t operator[](DropReason reason) const {
     return dropped[static_cast<std::size_t>(reason)];
   }
+  /// Counts a control packet as dropped that was counted as applied when it came.
+  void refuse_control(DropReason reason) {
+    --control_in;
+    ++(*this)[reason];
+  }
 };
 
 }  // namespace tarpon

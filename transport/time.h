@@ -5,7 +5,9 @@
 #error "Tarpon needs C++20: compile with -std=c++20"
 #endif
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
 
 namespace tarpon {
 
@@ -32,5 +34,12 @@ constexpr Time after(Time time, Duration span) {
 }
 
 using namespace std::chrono_literals;
+
+/// `first` doubled `times` times, at most `max`.
+inline Duration backed_off(Duration first, std::uint32_t times, Duration max) {
+  Duration delay = first;
+  for (std::uint32_t i = 0; i < times && delay < max; ++i) delay *= 2;
+  return std::min(delay, max);
+}
 
 }  // namespace tarpon

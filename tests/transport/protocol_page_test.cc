@@ -16,7 +16,7 @@
 #include "transport/agreement_packet.h"
 #include "transport/counters.h"
 #include "transport/integrity.h"
-#include "transport/operation/operation.h"
+#include "transport/wire/signature_hash.h"
 
 namespace tarpon::protocol_page_test {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "transport/integrity.h"
-#include "transport/operation/operation.h"
+#include "transport/wire/signature_hash.h"
 
 namespace tarpon::wire_test {
 namespace {

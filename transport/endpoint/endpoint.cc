@@ -1,4 +1,4 @@
-// What an endpoint tells its caller, and the parts that it is made of.
+// What an endpoint tells its caller, and how its parts are connected.
 #include "transport/endpoint.h"
 
 #include <algorithm>
@@ -14,9 +14,11 @@ namespace {
 
 constexpr std::size_t kRecentTags = 1024;
 
-/// Returns how many slots all peers may send unasked, of the operations that one tag may have open.
-std::size_t unasked_cells(const EndpointOptions& options) {
-  return std::size_t{options.initial_credit} * options.world_size * options.window;
+/// Ends the process when the caller has broken a contract: the state can no longer be trusted.
+void require(bool condition, const char* what) {
+  if (condition) return;
+  std::fprintf(stderr, "tarpon: endpoint contract broken: %s\n", what);
+  std::abort();
 }
 
 }  // namespace
@@ -24,43 +26,156 @@ std::size_t unasked_cells(const EndpointOptions& options) {
 Endpoint::State::State(const EndpointOptions& given, const PortCapabilities& port)
     : options(given),
       max_payload(port.max_payload),
-      granter(make_inflow(given, port), given.initial_credit),
-      inflow(granter.inflow()),
       clocks(given.world_size),
-      advertised_by(given.world_size, 0),
       standings(given.world_size),
-      liveness(given.world_size, given.silent_after),
-      lateness(standings),
       tags({.world_size = given.world_size,
             .retain_bytes = given.retain_bytes,
             .remembered_tags = given.remembered_tags}),
-      closed_told(given.world_size),
-      early({.world_size = given.world_size,
-             .operations = given.early_operations,
-             .packets_per_peer = given.initial_credit,
-             .cells = unasked_cells(given),
-             .cell_bytes = TARPON_HEADER_BYTES + port.max_payload}),
       control(given.world_size, standings),
       journal(given.recorder, given.world_size),
-      passed_news(given.rank, given.world_size, max_entries(), tags, standings),
-      writer(options, clocks, tags, inflow, counters),
-      sender(options, port, writer, counters, standings),
+      early({.options = options,
+             .clocks = clocks,
+             .standings = standings,
+             .tags = tags,
+             .counters = counters},
+            port.max_payload),
+      past({.options = options,
+            .clocks = clocks,
+            .tags = tags,
+            .control = control,
+            .counters = counters}),
+      passed({.options = options,
+              .standings = standings,
+              .tags = tags,
+              .early = early,
+              .alarm = alarm}),
+      granter(make_inflow(given, port), given.initial_credit, given.world_size),
+      writer(options, clocks, tags, granter.inflow(), counters),
+      sender(options, port, writer, counters, standings, alarm),
       receiver({.options = options,
                 .granter = granter,
                 .control = control,
                 .journal = journal,
-                .counters = counters}) {
+                .counters = counters,
+                .alarm = alarm}),
+      lateness(standings, alarm),
+      bounds(receiver, lateness, journal, alarm),
+      announcer({.options = options,
+                 .standings = standings,
+                 .receiver = receiver,
+                 .control = control,
+                 .alarm = alarm}),
+      parts{.options = options,
+            .standings = standings,
+            .clocks = clocks,
+            .early = early,
+            .control = control,
+            .journal = journal,
+            .counters = counters,
+            .granter = granter,
+            .receiver = receiver,
+            .lateness = lateness,
+            .bounds = bounds,
+            .announcer = announcer,
+            .alarm = alarm,
+            .open = operations.states()},
+      heartbeats({.options = options,
+                  .standings = standings,
+                  .clocks = clocks,
+                  .tags = tags,
+                  .operations = operations,
+                  .passed = passed,
+                  .control = control,
+                  .journal = journal,
+                  .writer = writer,
+                  .alarm = alarm},
+                 max_entries()),
+      control_writer({.writer = writer,
+                      .control = control,
+                      .tags = tags,
+                      .granter = granter,
+                      .journal = journal,
+                      .counters = counters},
+                     max_entries()),
+      router({.options = options,
+              .standings = standings,
+              .clocks = clocks,
+              .granter = granter,
+              .sender = sender,
+              .tags = tags,
+              .operations = operations,
+              .early = early,
+              .past = past,
+              .passed = passed,
+              .heartbeats = heartbeats,
+              .journal = journal,
+              .counters = counters},
+             max_entries()) {
   require(port.multicasts || !given.multicast, "multicast over a port that multicasts");
 }
 
-Operation* Endpoint::State::find(OperationHandle handle) {
-  if (handle.index >= operations.size()) return nullptr;
-  Operation* operation = operations[handle.index].get();
-  return operation->handle == handle ? operation : nullptr;
+std::size_t Endpoint::State::max_entries() const {
+  static_assert(sizeof(tarpon_range) == sizeof(tarpon_passed));
+  static_assert(kMaxRepairRanges == TARPON_MAX_PASSED);
+  return std::min<std::size_t>(kMaxRepairRanges, max_payload / sizeof(tarpon_range));
 }
 
-void Endpoint::State::tell(const Operation& operation, const Event& event) {
-  journal.tell(operation, event, latest);
+void Endpoint::State::begin(OpenOperation& operation, const OperationSpec& spec,
+                            Time now) noexcept {
+  Operation& state = operation.state();
+  passed.forget_tags();
+  Channel& channel = tags.activate(spec.tag);
+  if (channel.open.empty()) channel.late_packets = 0;  // of operations that taught nothing
+  state.number = channel.next_number++;
+  channel.wrapped |= channel.next_number == 0;
+  for (Rank peer = 0; peer < options.world_size; ++peer) {
+    // A rank that has left may still be at an operation that it has made.
+    if (standings.is_dead(peer)) channel.closed_below_of[peer] = channel.next_number;
+  }
+  sender.choose_flows(state, spec);
+  state.opened = now;
+  journal.note(RecordKind::opened, state, kNoPeer, now, state.signature_hash);
+  channel.open.push_back({state.number, &operation});
+  operations.add(operation);
+  operation.begin(channel, now);
+  heartbeats.watch(now);
+}
+
+void Endpoint::State::end(OpenOperation& operation, std::unique_ptr<Retained> retained,
+                          std::uint64_t ranks, std::optional<std::uint32_t> abort_reason) {
+  Operation& state = operation.state();
+  sender.measure_flows(state, abort_reason.has_value());
+  receiver.release(state, latest);
+  Channel& channel = *tags.find(state.tag);
+  if (retained != nullptr) {
+    tags.retain(channel, {.number = state.number,
+                          .slot_bytes = state.slot_bytes,
+                          .epoch = state.epoch,
+                          .signature_hash = state.signature_hash,
+                          .marked = state.marks.any(),
+                          .data = std::move(retained)});
+  }
+  channel.unproven &= abort_reason.has_value();  // a result proves it
+  channel.late_packets += state.late_packets;
+  channel.remember({.aborted = abort_reason.has_value(),
+                    .number = state.number,
+                    .reason = abort_reason.value_or(0),
+                    .ranks = ranks,
+                    .marks = state.marks,
+                    .epoch = state.epoch,
+                    .signature = state.signature},
+                   std::size_t{2} * options.window);
+  // After a mismatch a peer has to be told more than an ABORT says.
+  if (abort_reason && *abort_reason != TARPON_ABORT_MISMATCH) {
+    channel.remember_abort(state.number, *abort_reason, ranks);
+  }
+  std::erase_if(channel.open,
+                [&](const Channel::Open& one) { return one.operation == &operation; });
+  journal.forget(state.handle);
+  operations.remove(operation);
+  heartbeats.tell_progress(channel, latest);
+  passed.release(channel);
+  if (!abort_reason) past.tell_owners(channel, state.number, ranks);
 }
 
 Endpoint::Endpoint(const EndpointOptions& options, const PortCapabilities& port)
@@ -81,7 +196,7 @@ bool Endpoint::can_submit(std::uint32_t tag) const {
 
 std::vector<std::uint32_t> Endpoint::tags_begun_by_peers(std::uint32_t first) const {
   std::vector<std::uint32_t> tags;
-  for (const NextNumber& early : state_->early.of_tags_from(first)) {
+  for (const NextNumber& early : state_->early.packets().of_tags_from(first)) {
     if (early.number == next_number(early.tag)) tags.push_back(early.tag);
   }
   return tags;
@@ -119,32 +234,25 @@ OperationHandle Endpoint::submit(const OperationSpec& spec, Time now) {
                      std::any_of(stage.receives.begin(), stage.receives.end(), ranged);
     require(!any || !spec.bounded, "ranges in exact operations");
   }
-  if (s.free_operations.empty()) {
-    auto fresh = std::make_unique<Operation>();
-    fresh->handle.index = static_cast<std::uint32_t>(s.operations.size());
-    s.free_operations.reserve(s.operations.size() + 1);
-    s.operations.push_back(std::move(fresh));
-    s.free_operations.push_back(s.operations.back()->handle.index);
-  }
-  Operation& operation = *s.operations[s.free_operations.back()];
-  prepare(operation, spec, s.options, now);
+  OpenOperation& operation = s.operations.spare(s.parts);
+  prepare(operation.state(), spec, s.options, now);
   s.begin(operation, spec, now);
-  return operation.handle;
+  return operation.state().handle;
 }
 
 void Endpoint::advance(OperationHandle handle, std::uint8_t stage, std::uint32_t ready) {
-  Operation* operation = state_->find(handle);
+  Operation* const operation = state_->find(handle);
   require(operation != nullptr && stage < operation->stage_count, "advance() of an open operation");
-  for (SendMessage& send : operation->stages[stage].sends) send.ready = std::max(send.ready, ready);
+  for (SendMessage& send : operation->stages[stage].sends) send.advance(ready);
   state_->lateness.look(*operation, state_->latest);
 }
 
 void Endpoint::advance(OperationHandle handle, std::uint8_t stage, Rank peer, std::uint32_t ready) {
-  Operation* operation = state_->find(handle);
+  Operation* const operation = state_->find(handle);
   require(operation != nullptr && stage < operation->stage_count, "advance() of an open operation");
   SendMessage* const send = operation->stages[stage].send_to(peer);
   require(send != nullptr, "advance() of a message");
-  send->ready = std::max(send->ready, ready);
+  send->advance(ready);
   state_->lateness.look(*operation, state_->latest);
 }
 
@@ -175,67 +283,64 @@ EndpointMemory Endpoint::memory() const {
   result.active_tags = static_cast<std::uint32_t>(s.tags.active().size());
   result.retained_entries = s.tags.retained_entries();
   result.retained_bytes = s.tags.retained_bytes();
-  result.early_operations = static_cast<std::uint32_t>(s.early.operations());
-  result.parked = static_cast<std::uint32_t>(s.early.parked());
+  result.early_operations = static_cast<std::uint32_t>(s.early.packets().operations());
+  result.parked = static_cast<std::uint32_t>(s.early.packets().parked());
   return result;
 }
 
 void Endpoint::close(OperationHandle handle, std::unique_ptr<Retained> retained,
                      std::uint64_t absent) {
-  Operation* operation = state_->find(handle);
+  OpenOperation* const operation = state_->operations.find(handle);
   require(operation != nullptr, "close() of an open operation");
   state_->end(*operation, std::move(retained), absent);
-  state_->forget_passed_tags();
+  state_->passed.forget_tags();
 }
 
 void Endpoint::abort(OperationHandle handle, std::uint32_t reason, std::uint64_t ranks) {
-  Operation* operation = state_->find(handle);
+  OpenOperation* const operation = state_->operations.find(handle);
   require(operation != nullptr && ranks != 0, "abort() of an open operation, for some rank");
+  const Operation& state = operation->state();
   for (Rank peer = 0; peer < state_->options.world_size; ++peer) {
     if (peer == state_->options.rank) continue;
     state_->control.push(ControlDue{.type = TARPON_ABORT,
                                     .peer = peer,
-                                    .tag = operation->tag,
-                                    .operation = operation->number,
+                                    .tag = state.tag,
+                                    .operation = state.number,
                                     .reason = reason,
-                                    .signature_hash = operation->signature_hash,
+                                    .signature_hash = state.signature_hash,
                                     .ranks = ranks});
   }
   state_->end(*operation, nullptr, ranks, reason);
-  state_->forget_passed_tags();
+  state_->passed.forget_tags();
 }
 
 MessageProgress Endpoint::progress(OperationHandle handle, std::uint8_t stage, Rank peer) const {
-  Operation* operation = state_->find(handle);
+  Operation* const operation = state_->find(handle);
   require(operation != nullptr && stage < operation->stage_count,
           "progress() of an open operation");
   MessageProgress result;
   if (peer >= state_->options.world_size) return result;
-  result.heard = operation->peers[peer].heard && !operation->peers[peer].disagrees;
-  if (result.heard) result.begun = operation->peers[peer].begun;
+  result.heard = operation->peers[peer].heard() && !operation->peers[peer].disagrees();
+  if (result.heard) result.begun = operation->peers[peer].begun();
   if (const ReceiveMessage* message = operation->stages[stage].receive_from(peer)) {
-    result.slots = message->slots;
-    result.end = message->presence.end();
-    result.received = message->presence.count() - message->given_up;
-    const auto here = [message](std::uint32_t slot) {
-      const bool given_up = message->last_given_up && slot + 1 == message->slots;
-      return !given_up && message->presence.contains(slot);
-    };
-    result.bytes = message->lengths.sum(result.received, here);
-    result.all_bytes = message->lengths.sum(message->slots, [](std::uint32_t) { return true; });
+    result.slots = message->slots();
+    result.end = message->presence().end();
+    result.received = message->received();
+    result.bytes = message->received_bytes();
+    result.all_bytes = message->lengths().sum(message->slots(), [](std::uint32_t) { return true; });
   }
   return result;
 }
 
 std::uint16_t Endpoint::stage_time(OperationHandle handle, Rank peer) const {
-  Operation* operation = state_->find(handle);
+  Operation* const operation = state_->find(handle);
   require(operation != nullptr && peer < state_->options.world_size,
           "stage_time() of an open operation and a rank");
-  return operation->peers[peer].stage_time;
+  return operation->peers[peer].stage_time();
 }
 
 bool Endpoint::acknowledged(OperationHandle handle, std::uint8_t stage) const {
-  Operation* operation = state_->find(handle);
+  Operation* const operation = state_->find(handle);
   require(operation != nullptr && stage < operation->stage_count,
           "acknowledged() of an open operation");
   return operation->stages[stage].unacknowledged == 0;
@@ -248,17 +353,17 @@ std::uint64_t Endpoint::unacknowledged(OperationHandle handle) const {
 }
 
 bool Endpoint::sent(OperationHandle handle, std::uint8_t stage) const {
-  Operation* operation = state_->find(handle);
+  Operation* const operation = state_->find(handle);
   require(operation != nullptr && stage < operation->stage_count, "sent() of an open operation");
   for (const SendMessage& message : operation->stages[stage].sends) {
-    if (message.done || message.next == message.slots) continue;
-    if (operation->peers[message.peer].heard || message.next < message.grant) return false;
+    if (message.is_done() || message.has_all_left()) continue;
+    if (operation->peers[message.peer()].heard() || message.has_credit()) return false;
   }
   return true;
 }
 
 std::uint64_t Endpoint::take_late_packets(OperationHandle handle) {
-  Operation* operation = state_->find(handle);
+  Operation* const operation = state_->find(handle);
   require(operation != nullptr, "take_late_packets() of an open operation");
   Channel& channel = *state_->tags.find(operation->tag);
   return std::exchange(operation->late_packets, 0) + std::exchange(channel.late_packets, 0);
@@ -269,7 +374,7 @@ void Endpoint::send(const AgreementPacket& packet) {
 }
 
 std::vector<AgreementPacket> Endpoint::take_agreements() {
-  return std::exchange(state_->agreements, {});
+  return state_->router.take_agreements();
 }
 
 bool Endpoint::poll_event(Event& event) {
@@ -285,8 +390,196 @@ std::uint32_t Endpoint::flows() const {
 }
 
 bool Endpoint::idle() const {
-  return state_->open_operations.empty() && state_->tags.retained_entries() == 0 &&
+  return state_->operations.all().empty() && state_->tags.retained_entries() == 0 &&
          state_->control.empty();
+}
+
+void Endpoint::set_ends(OperationHandle handle, const StageEnds& ends, Time now) {
+  OpenOperation* const operation = state_->operations.find(handle);
+  require(
+      operation != nullptr && operation->state().bounded && operation->state().clock.has_started(),
+      "set_ends() of a bounded operation whose clock has started");
+  state_->latest = now;
+  operation->set_ends(ends, now);
+}
+
+void Endpoint::end_stage(OperationHandle handle, std::size_t stage, Time now) {
+  OpenOperation* const operation = state_->operations.find(handle);
+  require(
+      operation != nullptr && operation->state().bounded && stage < operation->state().stage_count,
+      "end_stage() of a stage of a bounded operation");
+  state_->latest = now;
+  state_->bounds.end(operation->state(), stage, now);
+}
+
+std::optional<CallTerms> Endpoint::terms(OperationHandle handle, Rank peer) const {
+  Operation* operation = state_->find(handle);
+  require(operation != nullptr && peer < state_->options.world_size,
+          "terms() of an open operation and a rank");
+  return operation->peers[peer].terms();
+}
+
+bool Endpoint::in_doubt(OperationHandle handle) const {
+  const Operation* operation = state_->find(handle);
+  return operation != nullptr && operation->inquiry.is_on();
+}
+
+Marks Endpoint::marks(OperationHandle handle) const {
+  const Operation* operation = state_->find(handle);
+  return operation == nullptr ? Marks{} : operation->marks;
+}
+
+void Endpoint::peer_dead(Rank peer, Time now) {
+  State& s = *state_;
+  if (peer >= s.options.world_size || peer == s.options.rank || s.standings.is_dead(peer)) return;
+  s.latest = now;
+  s.standings.set_dead(peer);
+  s.control.drop(peer);
+  for (const auto& channel : s.tags.active()) {
+    channel->closed_below_of[peer] = channel->next_number;
+    s.passed.release(*channel);
+  }
+  s.passed.forget_tags();
+  for (OpenOperation* operation : s.operations.all()) {
+    operation->leave_out(peer, true, now);
+    operation->fewer_take_part(now);  // half of fewer ranks
+  }
+  s.alarm.no_later_than(now);
+}
+
+void Endpoint::peer_left(Rank peer, std::span<const NextNumber> next_numbers, Time now) {
+  State& s = *state_;
+  if (peer >= s.options.world_size || peer == s.options.rank || s.standings.is_dead(peer)) return;
+  s.latest = now;
+  s.standings.set_left(peer, {next_numbers.begin(), next_numbers.end()});
+  for (const auto& channel : s.tags.active()) s.passed.release(*channel);
+  s.passed.forget_tags();
+  for (OpenOperation* operation : s.operations.all()) {
+    const bool excluded =
+        s.standings.excludes(peer, operation->state().tag, operation->state().number);
+    if (excluded) operation->leave_out(peer, true, now);
+    operation->fewer_take_part(now);
+  }
+  s.alarm.no_later_than(now);
+}
+
+bool Endpoint::takes_no_part(OperationHandle handle, Rank peer) const {
+  const Operation* operation = state_->find(handle);
+  return operation != nullptr && peer != state_->options.rank &&
+         state_->standings.excludes(peer, operation->tag, operation->number);
+}
+
+std::vector<NextNumber> Endpoint::unpassed() const {
+  std::vector<NextNumber> result;
+  for (const auto& channel : state_->tags.active()) {
+    bool passed = channel->open.empty();
+    for (Rank peer = 0; peer < state_->options.world_size && passed; ++peer) {
+      if (peer == state_->options.rank) continue;
+      passed = !before(passed_by(*channel, peer, state_->standings), channel->next_number);
+    }
+    if (!passed) result.push_back({channel->tag, channel->next_number});
+  }
+  return result;
+}
+
+void Endpoint::set_rejoining(std::uint64_t ranks, Time now) {
+  State& s = *state_;
+  s.latest = now;
+  const std::uint64_t known = s.standings.rejoining();
+  s.standings.set_rejoining(ranks & ~bit(s.options.rank));
+  for (OpenOperation* operation : s.operations.all()) {
+    if (!operation->state().bounded) continue;
+    for (const Rank peer : ranks_of(s.standings.rejoining() & ~known)) {
+      // A peer that has begun the operation has ended it: it still answers requests for its data.
+      if (!operation->state().peers[peer].heard()) operation->leave_out(peer, false, now);
+    }
+    operation->fewer_take_part(now);
+  }
+  s.alarm.no_later_than(now);
+}
+
+bool Endpoint::detects_silence() const {
+  return state_->options.detects_silence;
+}
+
+std::uint64_t Endpoint::silent() const {
+  return state_->standings.silent();
+}
+
+Time Endpoint::last_heard(Rank peer) const {
+  return peer < state_->options.world_size ? state_->clocks.heard(peer) : Time{};
+}
+
+std::uint32_t Endpoint::furthest(std::uint32_t tag) const {
+  const Channel* channel = state_->tags.find(tag);
+  if (channel == nullptr) return 0;
+  std::uint32_t result = channel->lowest_open();
+  for (Rank peer = 0; peer < state_->options.world_size; ++peer) {
+    const std::uint32_t theirs = channel->closed_below_of[peer];
+    if (peer != state_->options.rank && before(result, theirs)) result = theirs;
+  }
+  return result;
+}
+
+std::uint32_t Endpoint::ended_elsewhere(std::uint32_t tag, std::uint32_t number) const {
+  const Channel* channel = state_->tags.find(tag);
+  std::uint32_t most = 0;
+  for (Rank peer = 0; channel != nullptr && peer < state_->options.world_size; ++peer) {
+    if (peer == state_->options.rank || !state_->early.has_ended(*channel, peer, number)) continue;
+    most = std::max(most, channel->closed_below_of[peer] - number);
+  }
+  return most;
+}
+
+void Endpoint::snapshot(EndpointSnapshot& out) const {
+  const State& s = *state_;
+  out.open = static_cast<std::uint32_t>(s.operations.all().size());
+  const std::uint32_t shown = std::min(out.open, EndpointSnapshot::kOperations);
+  for (std::uint32_t i = 0; i < shown; ++i) {
+    out.operations[i] = snapshot_of(*s.operations.states()[i], s.options.rank);
+  }
+  const auto ranks =
+      static_cast<Rank>(std::min<std::size_t>(s.options.world_size, out.last_heard.size()));
+  for (Rank peer = 0; peer < ranks; ++peer) out.last_heard[peer] = s.clocks.heard(peer);
+  out.counters = s.counters;
+}
+
+void Endpoint::on_receive(Time now, std::span<const RxPacket> packets) {
+  State& s = *state_;
+  s.latest = now;
+  if (packets.empty()) return;
+  s.router.receive(packets, now);
+  s.granter.inflow().judge(now);
+  s.receiver.give_credit(s.operations.states(), now);
+  s.passed.forget_tags();
+}
+
+std::size_t Endpoint::poll_transmit(Time now, std::span<TxPacket> frames) {
+  State& s = *state_;
+  std::size_t used = s.control_writer.emit_control(now, frames);
+  used += s.heartbeats.emit(now, frames.subspan(used));
+  used += s.control_writer.emit_agreements(now, frames.subspan(used));
+  used += s.sender.send_retained(now, s.control, s.tags, frames.subspan(used));
+  used += s.sender.send(now, s.operations.states(), frames.subspan(used));
+  return used;
+}
+
+void Endpoint::on_timer(Time now) {
+  State& s = *state_;
+  s.latest = now;
+  if (now < next_deadline()) return;
+  Time next = kNever;
+  for (OpenOperation* operation : s.operations.all()) {
+    next = std::min(next, operation->on_time(now));
+  }
+  s.alarm.reset(next);
+  s.heartbeats.run(now);
+  s.receiver.give_credit(s.operations.states(), now);
+}
+
+// Packets that are due are polled before the driver sleeps; only time is reported here.
+Time Endpoint::next_deadline() const {
+  return state_->alarm.at();
 }
 
 }  // namespace tarpon

@@ -23,25 +23,32 @@ std::uint32_t in_slots(std::uint64_t bytes, std::uint32_t slot_bytes) {
   return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(slots, kLeastSlots, kAllSlots / 2));
 }
 
-/// Slots whose credit is used up.
-std::uint32_t used(const ReceiveMessage& message) {
-  return std::max(message.presence.end(), message.written_off);
-}
-
-/// Slots that are granted and not used up.
 std::uint32_t outstanding(const ReceiveMessage& message) {
-  return message.granted - std::min(message.granted, used(message));
+  return message.credit().outstanding(message.presence());
 }
 
-/// Slots that the sender may have on its way.
 std::uint32_t on_its_way(const ReceiveMessage& message) {
-  return outstanding(message) + message.asked_for;
+  return message.credit().on_its_way(message.presence());
+}
+
+std::uint32_t granted(const ReceiveMessage& message) {
+  return message.credit().granted();
+}
+
+/// Slots that are here, or whose credit is used up without them.
+std::uint32_t used(const ReceiveMessage& message) {
+  return message.credit().used(message.presence());
+}
+
+/// Whether the whole message is granted.
+bool granted_all(const ReceiveMessage& message) {
+  return granted(message) >= message.slots();
 }
 
 /// Whether the sender can send `message`, as far as this rank knows.
 bool begun(const Operation& operation, std::uint32_t stage, const ReceiveMessage& message) {
-  return operation.peers[message.peer].heard &&
-         (stage == 0 || message.presence.count() > 0 || message.written_off > 0);
+  return operation.peers[message.peer()].heard() &&
+         (stage == 0 || message.presence().count() > 0 || message.credit().has_written_off());
 }
 
 /// Bytes that senders may send of messages that have not begun.
@@ -50,7 +57,7 @@ std::uint64_t reserve(const Operation& operation) {
   for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
     if (operation.stages[i].closed) continue;
     for (const ReceiveMessage& message : operation.stages[i].receives) {
-      if (!message.final && !begun(operation, i, message)) slots += outstanding(message);
+      if (!message.is_final() && !begun(operation, i, message)) slots += outstanding(message);
     }
   }
   return slots * wire_bytes(operation);
@@ -65,7 +72,7 @@ void each_expected(std::span<Operation* const> operations, Visit&& visit) {
       Stage& stage = operation->stages[i];
       if (stage.closed) continue;
       for (ReceiveMessage& message : stage.receives) {
-        if (message.final || message.delivered()) continue;
+        if (!message.is_expected()) continue;
         if (!visit(Grant{operation, i, &message})) return;
       }
     }
@@ -86,9 +93,11 @@ bool several_begun(std::span<Operation* const> operations) {
 
 }  // namespace
 
-Granter::Granter(std::unique_ptr<Inflow> inflow, std::uint32_t initial_credit)
+Granter::Granter(std::unique_ptr<Inflow> inflow, std::uint32_t initial_credit,
+                 std::uint32_t world_size)
     : inflow_(std::move(inflow)),
       initial_credit_(initial_credit),
+      advertised_by_(world_size, 0),
       share_bytes_(inflow_->window()) {}
 
 std::uint32_t Granter::repair(std::uint32_t slot_bytes) const {
@@ -104,8 +113,8 @@ void Granter::opened(Operation& operation, Time now) {
   const std::uint32_t first = inflow_->paced() ? 0 : in_slots(share_bytes_, operation.slot_bytes);
   for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
     for (ReceiveMessage& message : operation.stages[i].receives) {
-      message.granted = std::min(message.slots, std::max(operation.unasked, first));
-      inflow_->granted(now, message.granted * wire_bytes(operation));
+      message.credit().set_granted(std::min(message.slots(), std::max(operation.unasked, first)));
+      inflow_->granted(now, granted(message) * wire_bytes(operation));
     }
   }
   due_ = true;
@@ -118,17 +127,16 @@ void Granter::heard(Operation& operation, Rank peer) {
 }
 
 void Granter::progressed(const Operation& operation, ReceiveMessage& message, std::uint32_t slots) {
-  if (message.final || message.delivered()) return;
-  const std::uint32_t here = std::min(message.granted, message.presence.count());
-  message.asked_for = std::min(message.asked_for, message.granted - here);
+  if (!message.is_expected()) return;
+  message.credit().limit_requested(message.presence());
   const std::uint64_t wire = wire_bytes(operation);
   if (limited_ && (freed_ += slots) >= kLeastShare) due_ = true;
-  if (message.granted >= message.slots) return;
+  if (granted_all(message)) return;
   const std::uint64_t quarters = waiting_ ? 2 : 3;  // as in extend()
   const bool used_enough =
       std::uint64_t{4} * outstanding(message) * wire <= quarters * share_bytes_;
-  const bool end = (message.slots - used(message)) * wire <= share_bytes_;
-  const bool first = message.presence.count() == slots;
+  const bool end = (message.slots() - used(message)) * wire <= share_bytes_;
+  const bool first = message.presence().count() == slots;
   if (used_enough || end || first) due_ = true;
 }
 
@@ -142,8 +150,7 @@ Duration Granter::stalled_after() const {
 }
 
 bool Granter::stalled(const ReceiveMessage& message, Time now) const {
-  const Time since = std::max(message.last_heard, message.asked);
-  return on_its_way(message) > 0 && now - since > stalled_after();
+  return on_its_way(message) > 0 && now - message.silent_since() > stalled_after();
 }
 
 /// Whether the pace has ended since the last give(). Then the grants that it held back are due.
@@ -165,7 +172,7 @@ void Granter::share_evenly(std::span<Operation* const> operations) {
     if (only == nullptr) only = one.operation;
     if (one.operation != only) return false;
     ++messages;
-    const bool grows = one.message->granted < one.message->slots;
+    const bool grows = !granted_all(*one.message);
     if (grows && begun(*one.operation, one.stage, *one.message)) sharing_.push_back(one);
     return true;
   });
@@ -192,11 +199,11 @@ void Granter::choose(Time now, std::span<Operation* const> operations, bool leav
     if (!begun(*operation, one.stage, message)) return true;
     if (leaves_out_stalled && stalled(message, now)) {
       limited_ = true;
-    } else if (message.granted >= message.slots) {
+    } else if (granted_all(message)) {
       charge(on_its_way(message) * wire);
     } else if (sharing_.empty() || rest >= kLeastShare * wire) {
       shared += std::min(rest, kLeastShare * wire);
-      charge((kLeastShare + message.asked_for) * wire);
+      charge((kLeastShare + message.credit().requested()) * wire);
       sharing_.push_back(one);
     } else {
       waiting_ = true;
@@ -238,22 +245,20 @@ std::span<const Grant> Granter::give(Time now, std::span<Operation* const> opera
 /// reaches the end of the message. While other messages wait the step is half of the share: fewer
 /// CREDITs.
 void Granter::extend(const Grant& one, Time now) {
-  ReceiveMessage& message = *one.message;
+  const ReceiveMessage& message = *one.message;
   const std::uint32_t share = in_slots(share_bytes_, one.operation->slot_bytes);
   const std::uint32_t step = std::max(1u, waiting_ ? share / 2 : share / 4);
   const std::uint32_t end =
-      message.slots - used(message) < share ? message.slots : used(message) + share;
-  std::uint32_t more = end - std::min(end, message.granted);
-  const bool worthwhile = end == message.slots || more >= step;
+      message.slots() - used(message) < share ? message.slots() : used(message) + share;
+  std::uint32_t more = end - std::min(end, granted(message));
+  const bool worthwhile = end == message.slots() || more >= step;
   if (paced_) more = now < inflow_->next_grant() ? 0 : std::min(more, kPacedGrant);
   if (more > 0 && worthwhile) add(one, more, now);
 }
 
 void Granter::add(const Grant& one, std::uint32_t slots, Time now) {
-  ReceiveMessage& message = *one.message;
   inflow_->granted(now, slots * wire_bytes(*one.operation));
-  if (message.waits_for_credit()) message.last_heard = now;  // its silence begins now
-  message.granted += slots;
+  one.message->extend_credit(slots, now);
   grants_.push_back(one);
 }
 

@@ -38,7 +38,7 @@ class Granter {
  public:
   static constexpr std::uint32_t kLeastShare = 32;  // slots
 
-  Granter(std::unique_ptr<Inflow> inflow, std::uint32_t initial_credit);
+  Granter(std::unique_ptr<Inflow> inflow, std::uint32_t initial_credit, std::uint32_t world_size);
 
   Inflow& inflow() { return *inflow_; }
 
@@ -47,6 +47,16 @@ class Granter {
   std::uint32_t unasked(std::uint32_t advertised) const {
     return inflow_->unasked_slots(advertised, initial_credit_);
   }
+
+  /// Notes that `peer` advertises a credit. Returns false when it did before.
+  bool note_advertised(Rank peer, std::uint32_t advertised) {
+    std::uint8_t& known = advertised_by_[peer];
+    if (known == advertised) return false;
+    known = static_cast<std::uint8_t>(advertised);
+    return true;
+  }
+  /// Slots of each message that this rank may send to `peer` before it has credit.
+  std::uint32_t unasked_at(Rank peer) const { return unasked(advertised_by_[peer]); }
 
   /// Gives the first grants of an operation: READY carries them.
   void opened(Operation& operation, Time now);
@@ -89,6 +99,7 @@ class Granter {
 
   const std::unique_ptr<Inflow> inflow_;
   const std::uint32_t initial_credit_;
+  std::vector<std::uint8_t> advertised_by_;  // by peer: Inflow::advertised() there
   std::uint32_t expected_ = 0;     // messages that may still get data, over all operations
   std::uint64_t share_bytes_ = 0;  // the share of each message in sharing_
   bool due_ = false;               // a grant may have grown

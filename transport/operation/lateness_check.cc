@@ -15,7 +15,7 @@ constexpr std::uint32_t kLongWait = 3;
 bool all_sent(Operation& operation) {
   const std::vector<SendMessage>& sends = operation.last_stage().sends;
   return std::all_of(sends.begin(), sends.end(),
-                     [](const auto& one) { return one.done || one.next == one.slots; });
+                     [](const auto& one) { return one.is_done() || one.has_all_left(); });
 }
 
 /// Whether a peer can answer now that could not answer the question before, as it has begun since.
@@ -24,7 +24,7 @@ bool has_new_answerer(const Operation& operation) {
   const std::uint64_t not_begun = operation.inquiry.not_begun;
   if (not_begun == 0) return true;
   for (Rank peer = 0; peer < operation.peers.size(); ++peer) {
-    if ((not_begun >> peer & 1) != 0 && operation.peers[peer].heard) return true;
+    if ((not_begun >> peer & 1) != 0 && operation.peers[peer].heard()) return true;
   }
   return false;
 }
@@ -70,18 +70,15 @@ void LatenessCheck::begin(Operation& operation, Time now) {
 
 void LatenessCheck::ask_all(Operation& operation, Time now) {
   for (const SendMessage& message : operation.last_stage().sends) {
-    if (message.slots > 0 && !message.done) ask(operation, message.peer, now);
+    if (message.slots() > 0 && !message.is_done()) ask(operation, message.peer(), now);
   }
 }
 
 void LatenessCheck::ask(Operation& operation, Rank peer, Time now) {
   if (!operation.asks_if_late || operation.late || standings_.is_dead(peer)) return;
-  PeerView& view = operation.peers[peer];
-  view.readies = std::max(1u, view.readies);
-  view.ready_at = now;
-  next_ = std::min(next_, now);
-  if (view.asked) return;
-  view.asked = true;
+  const bool is_new = operation.peers[peer].ask_if_late(now);
+  alarm_.no_later_than(now);
+  if (!is_new) return;
   if (operation.inquiry.unanswered++ > 0) return;
   operation.inquiry.since = now;
   operation.inquiry.until = patience(operation, now);
@@ -108,18 +105,14 @@ void LatenessCheck::end_stage(Operation& operation, Time now) {
 }
 
 void LatenessCheck::answered(Operation& operation, Rank peer, Time now) {
-  PeerView& view = operation.peers[peer];
-  if (!view.asked) return;
-  view.asked = false;
-  // A peer that was not heard gets more READYs: until it is heard, it is not asked for data.
-  if (view.heard) view.ready_at = kNever;
+  if (!operation.peers[peer].end_question()) return;
   Inquiry& inquiry = operation.inquiry;
   if (--inquiry.unanswered > 0) return;
   inquiry.until = patience(operation, now);  // for what goes out now
   // Beyond the end this rank asks no more: the peers would ask one another without end.
   const Time again = std::max(after(inquiry.since, operation.grace / 2), inquiry.near_end);
   inquiry.arises = again < operation.last_stage().end ? again : kNever;
-  next_ = std::min(next_, now);
+  alarm_.no_later_than(now);
 }
 
 void LatenessCheck::note_answer(const Channel& channel, Operation& operation,
@@ -150,8 +143,9 @@ void LatenessCheck::stop(Operation& operation, Time now) {
   const bool was_early = inquiry.since < inquiry.near_end && inquiry.near_end != kNever;
   inquiry.not_begun = 0;
   for (Rank peer = 0; peer < operation.peers.size(); ++peer) {
-    const PeerView& view = operation.peers[peer];
-    if (was_early && view.asked && !view.heard) inquiry.not_begun |= 1ull << peer;
+    const PeerExchange& exchange = operation.peers[peer];
+    if (was_early && exchange.is_asked_if_late() && !exchange.heard())
+      inquiry.not_begun |= 1ull << peer;
     answered(operation, peer, now);
   }
   inquiry.to_confirm = false;

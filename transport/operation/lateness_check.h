@@ -21,6 +21,7 @@
 #include <cstdint>
 
 #include "bpf/wire.h"
+#include "transport/operation/alarm.h"
 #include "transport/operation/operation.h"
 #include "transport/peers/standings.h"
 #include "transport/tags/tag_history.h"
@@ -29,8 +30,8 @@ namespace tarpon {
 
 class LatenessCheck {
  public:
-  /// `standings` outlives the check.
-  explicit LatenessCheck(const Standings& standings) : standings_(standings) {}
+  /// Both outlive the check.
+  LatenessCheck(const Standings& standings, Alarm& alarm) : standings_(standings), alarm_(alarm) {}
 
   /// More of the last stage may go out now, or time has passed: asks the peers if a question is
   /// due.
@@ -64,17 +65,12 @@ class LatenessCheck {
   /// Waits for no answers any more: this rank is late, or the time for them is over.
   void stop(Operation& operation, Time now);
 
-  /// The earliest time at which the caller must run its timers because of calls since the latest
-  /// looked(); kNever: none.
-  Time next() const { return next_; }
-  void looked() { next_ = kNever; }
-
  private:
   void begin(Operation& operation, Time now);
   void ask_all(Operation& operation, Time now);
 
   const Standings& standings_;
-  Time next_ = kNever;
+  Alarm& alarm_;
 };
 
 }  // namespace tarpon

@@ -3,34 +3,25 @@
 #include <algorithm>
 
 namespace tarpon {
-namespace {
-
-/// The end of the slots that the peer of `message` has credit for, and that are ready.
-std::uint32_t end_of_credit(const SendMessage& message) {
-  return std::min({message.ready, message.grant, message.slots});
-}
-
-}  // namespace
-
 bool in_step(const Stage& stage, const SendMessage& message, const Standings& standings) {
-  return !message.done && !standings.is_silent(message.peer) &&
-         end_of_credit(message) >= stage.multicast.next;
+  return !message.is_done() && !standings.is_silent(message.peer()) &&
+         message.sendable() >= stage.multicast.next;
 }
 
 std::uint32_t multicast_limit(const Operation& operation, Stage& stage, const Standings& standings,
-                              Time now, Time& timer) {
+                              Time now, Alarm& alarm) {
   Multicast& multicast = stage.multicast;
   std::uint32_t limit = kAllSlots;  // of the peers that have credit
   bool all_have = true;
   Duration longest = kMulticastPatience;
   for (const SendMessage& message : stage.sends) {
     if (!in_step(stage, message, standings)) continue;
-    const std::uint32_t end = end_of_credit(message);
+    const std::uint32_t end = message.sendable();
     if (end > multicast.next) {
       limit = std::min(limit, end);
     } else {
       all_have = false;
-      if (operation.peers[message.peer].heard) longest = kPatienceWithBegun;
+      if (operation.peers[message.peer()].heard()) longest = kPatienceWithBegun;
     }
   }
   const bool any_has = limit != kAllSlots;
@@ -42,7 +33,7 @@ std::uint32_t multicast_limit(const Operation& operation, Stage& stage, const St
   Time due = multicast.waits + longest;
   if (stage.end != kNever) due = std::min(due, multicast.waits + (stage.end - multicast.waits) / 4);
   if (now >= due) return limit;
-  timer = std::min(timer, due);
+  alarm.no_later_than(due);
   return multicast.next;
 }
 
@@ -52,8 +43,8 @@ void note_multicast(Stage& stage, const Standings& standings, std::uint32_t slot
   const std::uint32_t end = multicast.next + slots;
   for (SendMessage& message : stage.sends) {
     // A peer that was silent lacks the slots that left meanwhile. They are sent to it alone.
-    const bool hears = !standings.is_silent(message.peer) && message.next >= multicast.next;
-    if (hears) message.next = std::max(message.next, end);
+    const bool hears = !standings.is_silent(message.peer()) && message.next() >= multicast.next;
+    if (hears) message.set_next(std::max(message.next(), end));
   }
   multicast.next = end;
   multicast.waits = kNever;
@@ -63,7 +54,7 @@ std::optional<Rank> answer_to(Stage& stage, Rank peer, std::uint32_t slot, Time 
   constexpr Duration kSameLoss = 10ms;
   constexpr Duration kOnItsWay = 2ms;
   std::vector<Multicast::Answer>& answers = stage.multicast.answers;
-  if (answers.empty()) answers.resize(stage.sends.front().slots);
+  if (answers.empty()) answers.resize(stage.sends.front().slots());
   Multicast::Answer& latest = answers[slot];
   const bool known = latest.at != Time{};
   if (known && latest.to_all && now - latest.at < kOnItsWay) return std::nullopt;
@@ -73,8 +64,8 @@ std::optional<Rank> answer_to(Stage& stage, Rank peer, std::uint32_t slot, Time 
 
 std::uint32_t unicast_limit(const Stage& stage, const SendMessage& message,
                             const Standings& standings) {
-  const std::uint32_t end = end_of_credit(message);
-  if (!stage.multicast.on || standings.is_silent(message.peer)) return end;
+  const std::uint32_t end = message.sendable();
+  if (!stage.multicast.on || standings.is_silent(message.peer())) return end;
   return std::min(end, stage.multicast.next);
 }
 

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "transport/operation/alarm.h"
 #include "transport/operation/operation.h"
 #include "transport/peers/standings.h"
 
@@ -30,9 +31,9 @@ inline constexpr Duration kPatienceWithBegun = 50ms;
 bool in_step(const Stage& stage, const SendMessage& message, const Standings& standings);
 
 /// The end of the slots from stage.multicast.next on that may leave by multicast now. If a slot
-/// waits for credit, lowers `timer` to the end of the wait. REQUIRES: `stage` is of `operation`.
+/// waits for credit, `alarm` rings at the end of the wait. REQUIRES: `stage` is of `operation`.
 std::uint32_t multicast_limit(const Operation& operation, Stage& stage, const Standings& standings,
-                              Time now, Time& timer);
+                              Time now, Alarm& alarm);
 
 /// Notes that `slots` slots have left by multicast.
 void note_multicast(Stage& stage, const Standings& standings, std::uint32_t slots);

@@ -2,28 +2,20 @@
 
 #include <algorithm>
 
+#include "transport/rank_mask.h"
+#include "transport/wire/signature_hash.h"
+
 namespace tarpon {
 namespace {
 
-void prepare_sends(Stage& stage, const StageSpec& spec, std::uint32_t slot_bytes,
-                   std::uint32_t initial_credit) {
+void prepare_sends(Stage& stage, const StageSpec& spec, std::uint32_t slot_bytes) {
   stage.sends.resize(spec.sends.size());
   stage.unacknowledged = 0;
   for (std::size_t i = 0; i < spec.sends.size(); ++i) {
-    const SendSpec& from = spec.sends[i];
-    SendMessage& to = stage.sends[i];
-    to.peer = from.peer;
-    to.source = from.source;
-    to.lengths.assign(from.bytes, from.ranges, slot_bytes);
-    to.slots = to.lengths.slots();
-    to.ready = std::min(spec.ready, from.ready);
-    to.next = 0;
-    to.grant = initial_credit;
-    to.done = to.slots == 0;
-    to.repair_count = 0;
-    to.requests = 0;
-    if (stage.acknowledge && !to.done) ++stage.unacknowledged;
-    stage.send_of[from.peer] = static_cast<std::uint16_t>(i);
+    SendMessage& message = stage.sends[i];
+    message.reset(spec.sends[i], slot_bytes, spec.ready);
+    if (stage.acknowledge && !message.is_done()) ++stage.unacknowledged;
+    stage.send_of[message.peer()] = static_cast<std::uint16_t>(i);
   }
 }
 
@@ -32,31 +24,8 @@ void prepare_receives(Stage& stage, const StageSpec& spec, std::uint32_t slot_by
   stage.receives.resize(spec.receives.size());
   stage.open_receives = 0;
   for (std::size_t i = 0; i < spec.receives.size(); ++i) {
-    const ReceiveSpec& from = spec.receives[i];
-    ReceiveMessage& to = stage.receives[i];
-    to.peer = from.peer;
-    to.sink = from.sink;
-    to.lengths.assign(from.bytes, from.ranges, slot_bytes);
-    to.slots = to.lengths.slots();
-    to.presence.reset(to.slots);
-    to.granted = 0;
-    to.repair_below = exact || stage.repair ? to.slots : 0;
-    to.asked_for = 0;
-    to.written_off = 0;
-    to.final = false;
-    to.stripes = {};
-    to.flows_known = false;
-    to.gaps = 0;
-    to.flows = {};
-    to.given_up = 0;
-    to.last_given_up = false;
-    to.last_heard = now;
-    to.gap_since = kNever;
-    to.asked = now;
-    to.granted_when_asked = 0;
-    to.asks = 0;
-    to.tail_seen = to.slots == 0;
-    if (to.slots != 0) ++stage.open_receives;
+    stage.receives[i].reset(spec.receives[i], slot_bytes, exact || stage.repair, now);
+    if (stage.receives[i].slots() != 0) ++stage.open_receives;
   }
   stage.tails_missing = stage.open_receives;
 }
@@ -66,10 +35,10 @@ void prepare_receives(Stage& stage, const StageSpec& spec, std::uint32_t slot_by
 void order_receives(Stage& stage, bool multicast) {
   if (multicast) {
     std::sort(stage.receives.begin(), stage.receives.end(),
-              [](const ReceiveMessage& a, const ReceiveMessage& b) { return a.peer < b.peer; });
+              [](const ReceiveMessage& a, const ReceiveMessage& b) { return a.peer() < b.peer(); });
   }
   for (std::size_t i = 0; i < stage.receives.size(); ++i) {
-    stage.receive_of[stage.receives[i].peer] = static_cast<std::uint16_t>(i);
+    stage.receive_of[stage.receives[i].peer()] = static_cast<std::uint16_t>(i);
   }
 }
 
@@ -88,22 +57,6 @@ void shorten_delays(Operation& operation, const OperationSpec& spec) {
 
 }  // namespace
 
-// CRC-16/IBM-3740 ("CCITT-FALSE"): two signatures that differ within 16 bits in a row, in two bits
-// or in an odd number of bits never have the same hash. So two calls that differ in one field other
-// than the count never have the same hash, nor do two whose counts differ within 16 bits in a row.
-std::uint16_t signature_hash(const Signature& signature) {
-  constexpr std::uint32_t kPolynomial = 0x1021;
-  std::uint32_t crc = 0xffff;
-  for (const std::uint8_t byte : signature) {
-    crc ^= std::uint32_t{byte} << 8;
-    for (int bit = 0; bit < 8; ++bit) {
-      crc = (crc << 1) ^ ((crc & 0x8000) != 0 ? kPolynomial : 0);
-    }
-    crc &= 0xffff;
-  }
-  return static_cast<std::uint16_t>(crc);
-}
-
 void prepare(Operation& operation, const OperationSpec& spec, const EndpointOptions& options,
              Time now) {
   const std::uint16_t world_size = options.world_size;
@@ -118,8 +71,7 @@ void prepare(Operation& operation, const OperationSpec& spec, const EndpointOpti
   operation.begun_late = false;
   operation.deadline = spec.deadline;
   operation.deadline_told = false;
-  operation.began = std::min(spec.began, now);
-  operation.read_after = {};
+  operation.clock = BeginClock(std::min(spec.began, now));
   operation.hold = {};
   operation.grace = {};
   operation.terms = spec.terms;
@@ -130,13 +82,11 @@ void prepare(Operation& operation, const OperationSpec& spec, const EndpointOpti
   operation.asks_if_late = spec.bounded && spec.asks_if_late;
   if (spec.bounded && spec.marked) operation.marks.ranks = 1ull << options.rank;
   operation.inquiry = {};
-  operation.started = kNever;
   operation.gap_delay = options.gap_delay;
   operation.quiet_delay = options.quiet_delay;
   operation.repair_delay_max = options.repair_delay_max;
   if (spec.bounded) shorten_delays(operation, spec);
-  operation.peers.assign(world_size, PeerView{});
-  operation.heard = 1;
+  operation.peers.assign(world_size, PeerExchange{});
   operation.late_packets = 0;
   operation.stage_count = static_cast<std::uint32_t>(spec.stages.size());
   for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
@@ -153,7 +103,7 @@ void prepare(Operation& operation, const OperationSpec& spec, const EndpointOpti
     stage.receive_of.assign(world_size, kNoMessage);
     stage.multicast = {};
     stage.multicast.on = from.alike && options.multicast && from.sends.size() > 1;
-    prepare_sends(stage, from, spec.slot_bytes, options.initial_credit);
+    prepare_sends(stage, from, spec.slot_bytes);
     prepare_receives(stage, from, spec.slot_bytes, !spec.bounded, now);
     order_receives(stage, from.alike && options.multicast);
   }
@@ -163,7 +113,7 @@ std::uint64_t unconfirmed_by(const Operation& operation) {
   std::uint64_t ranks = 0;
   for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
     for (const SendMessage& message : operation.stages[i].sends) {
-      if (operation.stages[i].acknowledge && !message.done) ranks |= 1ull << message.peer;
+      if (operation.stages[i].acknowledge && !message.is_done()) ranks |= bit(message.peer());
     }
   }
   return ranks;
@@ -171,20 +121,43 @@ std::uint64_t unconfirmed_by(const Operation& operation) {
 
 bool nothing_sent(const Operation& operation) {
   const std::vector<SendMessage>& sends = operation.stages[operation.stage_count - 1].sends;
-  return std::all_of(sends.begin(), sends.end(), [](const auto& one) { return one.next == 0; }) &&
-         std::any_of(sends.begin(), sends.end(), [](const auto& one) { return one.slots > 0; });
+  return std::all_of(sends.begin(), sends.end(), [](const auto& one) { return one.next() == 0; }) &&
+         std::any_of(sends.begin(), sends.end(), [](const auto& one) { return one.slots() > 0; });
 }
 
 bool nothing_sent_yet(const Operation& operation) {
   const std::vector<SendMessage>& sends = operation.stages[operation.stage_count - 1].sends;
   return nothing_sent(operation) && std::any_of(sends.begin(), sends.end(), [](const auto& one) {
-           return one.slots > 0 && !one.done;
+           return one.slots() > 0 && !one.is_done();
          });
 }
 
 bool holds_back(const Operation& operation, std::uint8_t stage) {
   return operation.inquiry.unanswered > 0 && stage + 1u == operation.stage_count &&
          nothing_sent_yet(operation);
+}
+
+OperationSnapshot snapshot_of(const Operation& operation, Rank self) {
+  OperationSnapshot result;
+  result.tag = operation.tag;
+  result.operation = operation.number;
+  result.stages = operation.stage_count;
+  result.opened = operation.opened;
+  result.deadline = operation.deadline;
+  while (result.stage < operation.stage_count && operation.stages[result.stage].closed) {
+    ++result.stage;
+  }
+  if (result.stage == operation.stage_count) {
+    result.waiting = unconfirmed_by(operation);
+  } else {
+    for (const ReceiveMessage& message : operation.stages[result.stage].receives) {
+      if (message.is_expected()) result.waiting |= bit(message.peer());
+    }
+  }
+  for (Rank peer = 0; peer < operation.peers.size(); ++peer) {
+    if (peer != self && !operation.peers[peer].heard()) result.silent |= bit(peer);
+  }
+  return result;
 }
 
 }  // namespace tarpon

@@ -9,7 +9,10 @@
 #include <vector>
 
 #include "transport/endpoint.h"
-#include "transport/operation/message.h"
+#include "transport/operation/begin_clock.h"
+#include "transport/operation/peer_exchange.h"
+#include "transport/operation/receive_message.h"
+#include "transport/operation/send_message.h"
 #include "transport/wire/operation_number.h"
 
 namespace tarpon {
@@ -49,29 +52,15 @@ struct Stage {
   SendMessage* send_to(Rank peer) {
     return send_of[peer] == kNoMessage ? nullptr : &sends[send_of[peer]];
   }
+  const SendMessage* send_to(Rank peer) const {
+    return send_of[peer] == kNoMessage ? nullptr : &sends[send_of[peer]];
+  }
+  const ReceiveMessage* receive_from(Rank peer) const {
+    return receive_of[peer] == kNoMessage ? nullptr : &receives[receive_of[peer]];
+  }
   ReceiveMessage* receive_from(Rank peer) {
     return receive_of[peer] == kNoMessage ? nullptr : &receives[receive_of[peer]];
   }
-};
-
-/// What this rank knows of a peer within one operation.
-struct PeerView {
-  bool heard = false;              // its operation is open: it has sent something of it
-  bool disagrees = false;          // its signature differs
-  bool mismatch_answered = false;  // our READY is on its way to it
-  bool mismatch_told = false;      // the caller knows
-  bool other_epoch = false;        // it runs the operation in another epoch: bounded
-  Time begun = kNever;             // when its operation began, as far as known
-  Duration read_after{};           // age of the packet that told `begun`: PeerClocks::age()
-  std::optional<CallTerms> terms;  // of its READY
-  std::uint16_t stage_time = 0;    // as it last said
-  bool asked = false;              // whether it has closed, and has not answered
-  bool never_began = false;        // its deadline passed before it could begin
-  std::uint32_t readies = 0;
-  std::uint32_t ready_us = 0;  // when the last READY to it left, by the clock of the wire
-  Time ready_at = kNever;      // next READY to it
-  Time jump_checked{};         // when it was asked last whether it has really closed so much
-  bool answer_queued = false;  // the answer to its repeated READYs
 };
 
 /// What a bounded operation knows of its question to the peers: have they closed it without
@@ -105,14 +94,12 @@ struct Operation {
   bool deadline_told = false;
   Time deadline = kNever;
   Time opened{};
-  Time began{};          // when the call began at this rank: `opened`, or before
+  BeginClock clock;
   Duration gap_delay{};  // EndpointOptions', or what fits a short bound
   Duration quiet_delay{};
   Duration repair_delay_max{};
-  Time started = kNever;  // the clock: when half of the ranks had begun
-  Duration read_after{};  // age of the packet that started it; kUnknownAge without an echo
-  Duration grace{};       // LatenessPolicy::grace, once the caller has said when the stages end
-  HoldPolicy hold;        // the same
+  Duration grace{};  // LatenessPolicy::grace, once the caller has said when the stages end
+  HoldPolicy hold;   // the same
   bool forwards = false;
   CallTerms terms{};
   bool tells_terms = false;
@@ -123,8 +110,7 @@ struct Operation {
   std::uint32_t unasked = 0;    // slots of each message that we advertised when it was opened
   std::uint32_t flows = 1;      // of its large messages to others
   bool flows_measured = false;  // its rate decides how many flows later ones take
-  std::vector<PeerView> peers;
-  std::uint32_t heard = 1;         // ranks that have begun, this one included
+  std::vector<PeerExchange> peers;
   std::uint64_t late_packets = 0;  // DATA that came after its stage had closed
   std::uint32_t stage_count = 0;
   std::array<Stage, TARPON_MAX_STAGES> stages;
@@ -156,15 +142,8 @@ bool holds_back(const Operation& operation, std::uint8_t stage);
 /// The ranks whose confirmations are missing. Bit r: rank r.
 std::uint64_t unconfirmed_by(const Operation& operation);
 
-/// `first` doubled `times` times, at most `max`.
-inline Duration backed_off(Duration first, std::uint32_t times, Duration max) {
-  Duration delay = first;
-  for (std::uint32_t i = 0; i < times && delay < max; ++i) delay *= 2;
-  return std::min(delay, max);
-}
-
-/// Hash of a signature that rides in every header: CRC-16/IBM-3740.
-std::uint16_t signature_hash(const Signature& signature);
+/// What the operation is doing; `self`: this rank.
+OperationSnapshot snapshot_of(const Operation& operation, Rank self);
 
 /// Lays `spec` out in `operation`, reusing its memory.
 void prepare(Operation& operation, const OperationSpec& spec, const EndpointOptions& options,

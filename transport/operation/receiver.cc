@@ -13,11 +13,12 @@ Receiver::Receiver(const Parts& parts)
       inflow_(parts.granter.inflow()),
       control_(parts.control),
       journal_(parts.journal),
+      alarm_(parts.alarm),
       counters_(parts.counters),
       flows_of_(parts.options.world_size, 1) {}
 
 void Receiver::give_up(Operation& operation, Stage& stage, ReceiveMessage& message, Time now) {
-  message.final = true;
+  message.give_up();
   message_ended(operation, stage, message, now);
 }
 
@@ -27,7 +28,7 @@ void Receiver::release(Operation& operation, Time now) {
     if (!stage.closed) granter_.ended(stage.open_receives);
   }
   granter_.closed(now);
-  next_ = std::min(next_, granter_.next(now));
+  alarm_.no_later_than(granter_.next(now));
 }
 
 void Receiver::receive(Operation& operation, tarpon_header header,
@@ -42,7 +43,7 @@ void Receiver::receive(Operation& operation, tarpon_header header,
   while (!packets.empty()) {
     std::size_t count = 1;
     if (!refused(operation, *stage, *message, header, packets.front())) {
-      if (!message->flows_known) learn_flows(operation, *message, header);
+      if (!message->arrivals().knows_stripes()) learn_flows(operation, *message, header);
       count = run_length(*message, header, packets);
       take(operation, *stage, *message, header, packets.first(count), now);
     }
@@ -54,15 +55,15 @@ void Receiver::receive(Operation& operation, tarpon_header header,
 /// Whether the slot is of no use. Counts it then.
 bool Receiver::refused(Operation& operation, const Stage& stage, const ReceiveMessage& message,
                        const tarpon_header& header, const RxPacket& packet) {
-  if (header.slot >= message.slots ||
-      packet.length - TARPON_HEADER_BYTES != message.lengths.of(header.slot)) {
+  if (header.slot >= message.slots() ||
+      packet.length - TARPON_HEADER_BYTES != message.lengths().of(header.slot)) {
     ++counters_[DropReason::message];
     return true;
   }
-  if (message.presence.contains(header.slot)) {
+  if (message.presence().contains(header.slot)) {
     // It may be one of the slots that were given up, and come too late.
-    ++counters_[message.given_up > 0 ? DropReason::closed : DropReason::duplicate];
-    if (message.given_up > 0) ++operation.late_packets;
+    ++counters_[message.given_up() > 0 ? DropReason::closed : DropReason::duplicate];
+    if (message.given_up() > 0) ++operation.late_packets;
     return true;
   }
   if (!stage.closed) return false;
@@ -77,13 +78,14 @@ std::size_t Receiver::run_length(const ReceiveMessage& message, const tarpon_hea
                                  std::span<const RxPacket> packets) {
   const std::uint32_t slot = header.slot;
   // If the first slot is the end of its flow, no later one of the flow is here.
-  const bool in_order = slot == message.end_of_flow(slot);
+  const bool in_order = slot == message.arrivals().end_of_flow(slot);
   if (!in_order || (header.flags & TARPON_FLAG_REPAIR) != 0) return 1;
-  const std::size_t most = std::min<std::size_t>(
-      {packets.size(), message.stripes.rest(slot), message.slots - 1 - message.presence.count()});
+  const std::size_t most =
+      std::min<std::size_t>({packets.size(), message.arrivals().stripes().rest(slot),
+                             message.slots() - 1 - message.presence().count()});
   std::uint32_t count = 1;
-  while (count < most && slot + count < message.slots &&
-         packets[count].length - TARPON_HEADER_BYTES == message.lengths.of(slot + count)) {
+  while (count < most && slot + count < message.slots() &&
+         packets[count].length - TARPON_HEADER_BYTES == message.lengths().of(slot + count)) {
     ++count;
   }
   return count;
@@ -96,25 +98,23 @@ void Receiver::take(Operation& operation, Stage& stage, ReceiveMessage& message,
   count_arrivals(operation, message, header, packets);
   message.insert(header.slot, count);
   counters_.data_in += count;
-  message.sink->deliver({.from = message.peer,
-                         .first = header.slot,
-                         .packets = packets,
-                         .contributors = header.contributors});
+  message.sink().deliver({.from = message.peer(),
+                          .first = header.slot,
+                          .packets = packets,
+                          .contributors = header.contributors});
   if (message.delivered()) delivered_one(operation, stage, message, now);
-  message.last_heard = now;
-  note_arrival(stage, message, header, now);
-  note_losses(operation, message, header, now);
+  note_arrival(operation, stage, message, header, now);
   granter_.progressed(operation, message, count);
 }
 
 /// Learns from the first DATA of a message how its sender spreads it over flows.
 void Receiver::learn_flows(const Operation& operation, ReceiveMessage& message,
                            const tarpon_header& header) {
-  message.flows_known = true;
-  message.stripes = {stripe_slots(operation.slot_bytes), tarpon_flows(&header)};
-  const std::uint64_t bytes = std::uint64_t{message.slots} * operation.slot_bytes;
-  if (bytes < kLargeMessage || flows_of_[message.peer] == message.stripes.flows) return;
-  flows_of_[message.peer] = static_cast<std::uint8_t>(message.stripes.flows);
+  const std::uint32_t flows = tarpon_flows(&header);
+  message.set_stripes({stripe_slots(operation.slot_bytes), flows});
+  const std::uint64_t bytes = std::uint64_t{message.slots()} * operation.slot_bytes;
+  if (bytes < kLargeMessage || flows_of_[message.peer()] == flows) return;
+  flows_of_[message.peer()] = static_cast<std::uint8_t>(flows);
   inflow_.flows_changed();
 }
 
@@ -124,70 +124,52 @@ void Receiver::count_arrivals(const Operation& operation, const ReceiveMessage& 
   const std::uint32_t unasked = operation.unasked;
   std::uint32_t slot = header.slot;
   for (const RxPacket& packet : packets) inflow_.arrived(packet.length, slot++ < unasked);
-  if (const std::uint32_t end = message.end_of_flow(header.slot); header.slot > end) {
-    const std::uint32_t early = message.overtaken_by(header.slot, unasked);
-    inflow_.overtaken(message.overtaken_by(header.slot, header.slot) - early, early);
+  const Arrivals& arrivals = message.arrivals();
+  if (const std::uint32_t end = arrivals.end_of_flow(header.slot); header.slot > end) {
+    const std::uint32_t early = arrivals.overtaken_by(header.slot, unasked);
+    inflow_.overtaken(arrivals.overtaken_by(header.slot, header.slot) - early, early);
   } else if (header.slot < end && (header.flags & TARPON_FLAG_REPAIR) == 0) {
     inflow_.found(header.slot < unasked);
   }
 }
 
-void Receiver::note_arrival(Stage& stage, ReceiveMessage& message, const tarpon_header& header,
-                            Time now) {
+void Receiver::note_arrival(Operation& operation, Stage& stage, ReceiveMessage& message,
+                            const tarpon_header& header, Time now) {
   stage.last_arrival = now;
-  if (message.tail_seen || (header.flags & TARPON_FLAG_TAIL) == 0) return;
-  tail_ended(stage, message);
-  if (stage.tails_missing == 0 && stage.early > Duration::zero()) next_ = std::min(next_, now);
-}
-
-void Receiver::tail_ended(Stage& stage, ReceiveMessage& message) {
-  if (message.tail_seen) return;
-  message.tail_seen = true;
-  --stage.tails_missing;
-}
-
-void Receiver::note_losses(const Operation& operation, ReceiveMessage& message,
-                           const tarpon_header& header, Time now) {
-  const std::uint32_t flow = message.stripes.flow_of(header.slot);
-  message.asks = std::min(message.asks, 1u);  // the sender sends: it was not gone, only waiting
-  if ((header.flags & TARPON_FLAG_REPAIR) != 0) {
-    message.asked_for -= message.asked_for > 0 ? 1 : 0;
-    // All slots of that flow that were sent before we asked should have come before the answer.
-    message.asks = 0;
-    message.presume_lost(flow, message.granted_when_asked, now);
-    message.gap_since = now;
-  } else if ((message.gaps >> flow & 1) != 0) {
-    message.presume_lost(flow, message.flows[flow].end, now);
-  } else if (message.gaps == 0) {
-    message.gap_since = kNever;
+  if ((header.flags & TARPON_FLAG_TAIL) != 0 && message.note_tail()) {
+    --stage.tails_missing;
+    if (stage.tails_missing == 0 && stage.early > Duration::zero()) alarm_.no_later_than(now);
   }
-  if (message.gap_since == now) next_ = std::min(next_, message_due(operation, message));
+  message.note_arrival(header.slot, (header.flags & TARPON_FLAG_REPAIR) != 0, now);
+  if (message.arrivals().gap_since() == now) {
+    alarm_.no_later_than(message.due(delays(operation)));
+  }
 }
 
 void Receiver::delivered_one(Operation& operation, Stage& stage, ReceiveMessage& message,
                              Time now) {
   if (stage.acknowledge) {
     const auto number = static_cast<std::uint8_t>(&stage - operation.stages.data());
-    queue_credit(operation, number, message.peer, TARPON_CREDIT_COMPLETE);
+    queue_credit(operation, number, message.peer(), TARPON_CREDIT_COMPLETE);
   }
   // A message given up as final was counted then.
-  if (!message.final) message_ended(operation, stage, message, now);
+  if (!message.is_final()) message_ended(operation, stage, message, now);
 }
 
 void Receiver::message_ended(Operation& operation, Stage& stage, ReceiveMessage& message,
                              Time now) {
-  tail_ended(stage, message);
+  if (message.note_tail()) --stage.tails_missing;
   granter_.ended(1);
   if (--stage.open_receives != 0) return;
   const bool lost = std::any_of(stage.receives.begin(), stage.receives.end(),
-                                [](const ReceiveMessage& one) { return one.given_up > 0; });
+                                [](const ReceiveMessage& one) { return one.given_up() > 0; });
   close_stage(operation, stage, lost ? Closing::early : Closing::given_up, now);
 }
 
 void Receiver::close_stage(Operation& operation, Stage& stage, Closing closing, Time now) {
   bool complete = true;
   for (const ReceiveMessage& message : stage.receives) {
-    complete &= message.delivered() && message.given_up == 0;
+    complete &= message.delivered() && message.given_up() == 0;
   }
   granter_.ended(stage.open_receives);
   stage.open_receives = 0;
@@ -196,28 +178,29 @@ void Receiver::close_stage(Operation& operation, Stage& stage, Closing closing, 
   event.kind = Event::Kind::stage_closed;
   event.stage = static_cast<std::uint8_t>(&stage - operation.stages.data());
   event.closing = complete ? Closing::complete : closing;
-  if (operation.started != kNever) event.elapsed = now - operation.started;
+  if (operation.clock.has_started()) event.elapsed = now - operation.clock.started();
   journal_.tell(operation, event, now);
-  next_ = std::min(next_, now);  // what is due next has changed
+  alarm_.no_later_than(now);  // what is due next has changed
 }
 
 void Receiver::give_credit(std::span<Operation* const> operations, Time now) {
   for (const Grant& grant : granter_.give(now, operations)) {
     const ReceiveMessage& message = *grant.message;
-    if (message.granted == message.slots) {
-      journal_.note(RecordKind::credit, *grant.operation, message.peer, now, message.granted,
+    const std::uint32_t granted = message.credit().granted();
+    if (granted == message.slots()) {
+      journal_.note(RecordKind::credit, *grant.operation, message.peer(), now, granted,
                     grant.stage);
     }
-    queue_credit(*grant.operation, grant.stage, message.peer, message.granted);
-    next_ = std::min(next_, message_due(*grant.operation, message));
+    queue_credit(*grant.operation, grant.stage, message.peer(), granted);
+    alarm_.no_later_than(message.due(delays(*grant.operation)));
   }
-  next_ = std::min(next_, granter_.next(now));
+  alarm_.no_later_than(granter_.next(now));
 }
 
 void Receiver::confirm_again(Operation& operation, Rank peer) {
   for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
     const ReceiveMessage* const message = operation.stages[i].receive_from(peer);
-    if (!operation.stages[i].acknowledge || message == nullptr || message->slots == 0) continue;
+    if (!operation.stages[i].acknowledge || message == nullptr || message->slots() == 0) continue;
     if (message->delivered()) {
       queue_credit(operation, static_cast<std::uint8_t>(i), peer, TARPON_CREDIT_COMPLETE);
     }
@@ -236,72 +219,46 @@ void Receiver::queue_credit(const Operation& operation, std::uint8_t stage, Rank
 }
 
 Duration Receiver::longest_delay(const Operation& operation) const {
-  const bool unbounded = operation.started == kNever || operation.late || operation.waits();
+  const bool unbounded = !operation.clock.has_started() || operation.late || operation.waits();
   return unbounded ? options_.repair_delay_max : operation.repair_delay_max;
 }
 
-Time Receiver::message_due(const Operation& operation, const ReceiveMessage& message) const {
-  if (message.waits_for_credit()) return kNever;
-  const Duration most = longest_delay(operation);
-  if (message.asks > 0 || message.repair_below == 0) {
-    const Duration patience = backed_off(operation.quiet_delay, message.asks, most);
-    const Time again = std::max(message.asked, message.last_heard) + patience;
-    if (message.gap_since == kNever) return again;
-    if (message.repair_below == 0) return std::min(again, message.gap_since + operation.gap_delay);
-    // Other slots that come meanwhile do not answer the request: it, or its answer, is lost.
-    return message.asked + patience;
-  }
-  const Time quiet = message.last_heard + operation.quiet_delay;
-  return message.gap_since == kNever ? quiet
-                                     : std::min(quiet, message.gap_since + operation.gap_delay);
-}
-
-/// Gives up the slots of a gap, in a stage without repair, and tells their sink.
-void Receiver::give_up_gap(Operation& operation, Stage& stage, ReceiveMessage& message, Time now) {
-  message.gap_since = kNever;
-  std::array<tarpon_range, kMaxRepairRanges> ranges;
-  const std::size_t count = message.lost_at_gap(kAllSlots, ranges);
-  for (std::size_t i = 0; i < count; ++i) {
-    for (std::uint32_t slot = ranges[i].first; slot < ranges[i].first + ranges[i].count; ++slot) {
-      message.insert(slot, 1);
-      ++message.given_up;
-      message.last_given_up |= slot + 1 == message.slots;
-      message.sink->lost(message.peer, slot);
-    }
-  }
-  message.presume_overtaken_lost(now);
-  if (message.delivered()) delivered_one(operation, stage, message, now);
+RequestDelays Receiver::delays(const Operation& operation) const {
+  return {operation.gap_delay, operation.quiet_delay, longest_delay(operation)};
 }
 
 Time Receiver::time_message(Operation& operation, std::uint8_t stage, ReceiveMessage& message,
                             Time now) {
-  if (message.final || message.presence.complete()) return kNever;
-  if (message.repair_below == 0 && message.gap_since != kNever &&
-      now >= message.gap_since + operation.gap_delay) {
-    give_up_gap(operation, operation.stages[stage], message, now);
-    if (message.presence.complete()) return kNever;
-  }
-  if (now >= message_due(operation, message)) {
+  if (!message.is_expected()) return kNever;
+  const RequestDelays delays = this->delays(operation);
+  give_up_gap(operation, operation.stages[stage], message, delays, now);
+  if (message.delivered()) return kNever;
+  if (now >= message.due(delays)) {
     // If nothing may be asked for again, the sender may still lack a grant that was lost.
-    const std::uint8_t type = message.repair_below > 0 ? TARPON_REPAIR : TARPON_CREDIT;
+    const std::uint8_t type = message.may_repair() ? TARPON_REPAIR : TARPON_CREDIT;
     control_.push(ControlDue{.type = type,
                              .stage = stage,
-                             .peer = message.peer,
+                             .peer = message.peer(),
                              .tag = operation.tag,
                              .operation = operation.number,
-                             .grant = message.granted,
+                             .grant = message.credit().granted(),
                              .signature_hash = operation.signature_hash});
-    message.asked = now;
-    message.granted_when_asked = message.granted;
-    ++message.asks;
-    // Where nothing is asked for, slots that were granted twice and never seen count as lost: the
-    // grant must not stall behind them.
-    if (message.repair_below == 0 && message.asks > 1) {
-      message.written_off = message.granted;
-      granter_.progressed(operation, message);
+    if (message.ask(now)) granter_.progressed(operation, message);
+  }
+  return message.due(delays);
+}
+
+/// Gives up the slots of a gap, if that is due, and tells their sink.
+void Receiver::give_up_gap(Operation& operation, Stage& stage, ReceiveMessage& message,
+                           const RequestDelays& delays, Time now) {
+  std::array<tarpon_range, kMaxRepairRanges> ranges;
+  const std::size_t count = message.give_up_gap(delays, now, ranges);
+  for (const tarpon_range& range : std::span(ranges).first(count)) {
+    for (std::uint32_t slot = range.first; slot < range.first + range.count; ++slot) {
+      message.sink().lost(message.peer(), slot);
     }
   }
-  return message_due(operation, message);
+  if (message.delivered()) delivered_one(operation, stage, message, now);
 }
 
 }  // namespace tarpon

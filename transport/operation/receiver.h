@@ -16,6 +16,7 @@
 #include "bpf/wire.h"
 #include "transport/counters.h"
 #include "transport/endpoint.h"
+#include "transport/operation/alarm.h"
 #include "transport/operation/granter.h"
 #include "transport/operation/journal.h"
 #include "transport/operation/operation.h"
@@ -32,6 +33,7 @@ class Receiver {
     ControlQueue& control;
     Journal& journal;
     EndpointCounters& counters;
+    Alarm& alarm;
   };
   explicit Receiver(const Parts& parts);
 
@@ -62,11 +64,6 @@ class Receiver {
   /// uses the limit of exact operations.
   Duration longest_delay(const Operation& operation) const;
 
-  /// The earliest time at which the caller must run its timers because of calls since the latest
-  /// looked(); kNever: none.
-  Time next() const { return next_; }
-  void looked() { next_ = kNever; }
-
  private:
   void learn_flows(const Operation& operation, ReceiveMessage& message,
                    const tarpon_header& header);
@@ -78,23 +75,22 @@ class Receiver {
             const tarpon_header& header, std::span<const RxPacket> packets, Time now);
   void count_arrivals(const Operation& operation, const ReceiveMessage& message,
                       const tarpon_header& header, std::span<const RxPacket> packets);
-  void note_arrival(Stage& stage, ReceiveMessage& message, const tarpon_header& header, Time now);
-  void note_losses(const Operation& operation, ReceiveMessage& message, const tarpon_header& header,
-                   Time now);
+  void note_arrival(Operation& operation, Stage& stage, ReceiveMessage& message,
+                    const tarpon_header& header, Time now);
   void delivered_one(Operation& operation, Stage& stage, ReceiveMessage& message, Time now);
-  static void tail_ended(Stage& stage, ReceiveMessage& message);
   void message_ended(Operation& operation, Stage& stage, ReceiveMessage& message, Time now);
-  void give_up_gap(Operation& operation, Stage& stage, ReceiveMessage& message, Time now);
-  Time message_due(const Operation& operation, const ReceiveMessage& message) const;
+  void give_up_gap(Operation& operation, Stage& stage, ReceiveMessage& message,
+                   const RequestDelays& delays, Time now);
+  RequestDelays delays(const Operation& operation) const;
 
   const EndpointOptions& options_;
   Granter& granter_;
   Inflow& inflow_;  // the granter's
   ControlQueue& control_;
   Journal& journal_;
+  Alarm& alarm_;
   EndpointCounters& counters_;
   std::vector<std::uint8_t> flows_of_;  // by peer: of the latest large message from it
-  Time next_ = kNever;
 };
 
 }  // namespace tarpon

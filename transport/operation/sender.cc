@@ -8,33 +8,22 @@
 namespace tarpon {
 namespace {
 
-/// The last 1 % of a message, at least one slot, carries the tail mark.
-std::uint32_t first_tail_slot(std::uint32_t slots) {
-  return slots - std::max(1u, slots / 100);
-}
-
 std::uint8_t with_flows(std::uint8_t stage, const Stripes& stripes) {
   return static_cast<std::uint8_t>(stage | static_cast<unsigned>(std::countr_zero(stripes.flows))
                                                << TARPON_FLOWS_SHIFT);
 }
 
-/// The first request is answered over the flow of the slot, later ones over the others in turn: a
-/// flow may be dead.
-std::uint8_t repair_flow(const SendMessage& message, std::uint32_t slot) {
-  const std::uint32_t flow = message.stripes.flow_of(slot) + message.requests - 1;
-  return static_cast<std::uint8_t>(flow & (message.stripes.flows - 1));
-}
-
 }  // namespace
 
 Sender::Sender(const EndpointOptions& options, const PortCapabilities& port, PacketWriter& writer,
-               EndpointCounters& counters, const Standings& standings)
+               EndpointCounters& counters, const Standings& standings, Alarm& alarm)
     : rank_(options.rank),
       gathers_(port.gathers),
       train_(std::max(1u, port.burst)),
       writer_(writer),
       counters_(counters),
       standings_(standings),
+      alarm_(alarm),
       outflow_(options),
       flow_choice_(options.flows, port.flows) {}
 
@@ -51,8 +40,8 @@ void Sender::choose_flows(Operation& operation, const OperationSpec& spec) {
     const std::vector<SendSpec>& sends = spec.stages[i].sends;
     for (std::size_t j = 0; j < sends.size(); ++j) {
       const bool spread = is_large(sends[j]) && !operation.stages[i].multicast.on;
-      operation.stages[i].sends[j].stripes = {stripe_slots(operation.slot_bytes),
-                                              spread ? next.flows : 1};
+      operation.stages[i].sends[j].set_stripes(
+          {stripe_slots(operation.slot_bytes), spread ? next.flows : 1});
     }
   }
 }
@@ -65,27 +54,27 @@ void Sender::measure_flows(const Operation& operation, bool failed) {
     const Stage& stage = operation.stages[i];
     last = std::max(last, stage.last_arrival);
     for (const ReceiveMessage& message : stage.receives) {
-      slots += message.presence.count() - message.given_up;
+      slots += message.received();
     }
   }
-  const bool timed = operation.started != kNever && last > operation.started;
+  const bool timed = operation.clock.has_started() && last > operation.clock.started();
   double rate = 0;
   if (timed && !failed) {
     rate = static_cast<double>(slots * operation.slot_bytes) /
-           std::chrono::duration<double>(last - operation.started).count();
+           std::chrono::duration<double>(last - operation.clock.started()).count();
   }
   flow_choice_.ended(operation.flows, rate);
 }
 
 std::size_t Sender::send(Time now, std::span<Operation* const> operations,
-                         std::span<TxPacket> frames, Time& timer) {
+                         std::span<TxPacket> frames) {
   std::size_t used = 0;
   for (Operation* operation : operations) {
     // Earlier stages first: data that peers add up comes before data that they only store.
     // Otherwise ranks whose contributions are late hold up all others.
     for (std::uint8_t number = 0; number < operation->stage_count; ++number) {
       if (holds_back(*operation, number)) break;
-      used += send_stage(now, *operation, number, frames.subspan(used), timer);
+      used += send_stage(now, *operation, number, frames.subspan(used));
       if (used == frames.size()) return used;
     }
   }
@@ -93,26 +82,26 @@ std::size_t Sender::send(Time now, std::span<Operation* const> operations,
 }
 
 std::size_t Sender::send_stage(Time now, Operation& operation, std::uint8_t number,
-                               std::span<TxPacket> frames, Time& timer) {
+                               std::span<TxPacket> frames) {
   Stage& stage = operation.stages[number];
   std::size_t used = 0;
   std::uint32_t peers = 0;
   for (SendMessage& message : stage.sends) {
     if (used == frames.size()) return used;
-    if (message.done) continue;
+    if (message.is_done()) continue;
     const std::size_t before = used;
     used += send_repairs(now, operation, number, message,
                          paced(now, operation, message, frames.subspan(used)));
     used += send_new(now, operation, number, message,
                      paced(now, operation, message, frames.subspan(used)));
     const bool more =
-        message.repair_count > 0 || message.next < unicast_limit(stage, message, standings_);
-    if (more && used < frames.size()) timer = std::min(timer, outflow_.next(message.peer));
+        message.has_repairs() || message.next() < unicast_limit(stage, message, standings_);
+    if (more && used < frames.size()) alarm_.no_later_than(outflow_.next(message.peer()));
     if (used > before && ++peers == outflow_.peers_at_once()) break;
   }
   // Behind the repairs: peers wait for those.
   if (stage.multicast.on) {
-    used += send_to_all(now, operation, number, frames.subspan(used), timer);
+    used += send_to_all(now, operation, number, frames.subspan(used));
   }
   return used;
 }
@@ -121,7 +110,7 @@ std::size_t Sender::send_stage(Time now, Operation& operation, std::uint8_t numb
 std::span<TxPacket> Sender::paced(Time now, const Operation& operation, const SendMessage& message,
                                   std::span<TxPacket> frames) const {
   const std::size_t bytes = operation.slot_bytes + TARPON_HEADER_BYTES;
-  const std::size_t count = outflow_.allowed(message.peer, now, bytes, frames.size());
+  const std::size_t count = outflow_.allowed(message.peer(), now, bytes, frames.size());
   return frames.first(count);
 }
 
@@ -137,51 +126,49 @@ tarpon_header Sender::header_of(Time now, const Operation& operation, std::uint8
   const Marks& known = operation.marks;
   const bool own = (known.ranks >> rank_ & 1) != 0;
   if (stage == 0 ? own : known.any()) header.flags |= TARPON_FLAG_NONFINITE;
-  header.stage = with_flows(stage, message.stripes);
+  header.stage = with_flows(stage, message.stripes());
   return header;
 }
 
 std::size_t Sender::send_repairs(Time now, Operation& operation, std::uint8_t number,
                                  SendMessage& message, std::span<TxPacket> frames) {
   std::size_t used = 0;
-  if (message.repair_count == 0) return used;
+  if (!message.has_repairs()) return used;
   Stage& stage = operation.stages[number];
-  const tarpon_header header = header_of(now, operation, number, message, message.peer);
+  const tarpon_header header = header_of(now, operation, number, message, message.peer());
   tarpon_header to_all = header;
   to_all.echo_us = 0;
   const auto flags = static_cast<std::uint8_t>(header.flags | TARPON_FLAG_REPAIR);
-  while (used < frames.size() && message.repair_count > 0) {
-    tarpon_range& range = message.repairs[message.repair_count - 1];
+  while (used < frames.size() && message.has_repairs()) {
+    const tarpon_range range = message.next_repair();
     const auto room = static_cast<std::uint32_t>(frames.size() - used);
-    std::uint32_t count = std::min({range.count, room, message.stripes.rest(range.first)});
-    std::optional<Rank> to = message.peer;
+    std::uint32_t count = std::min({range.count, room, message.stripes().rest(range.first)});
+    std::optional<Rank> to = message.peer();
     if (stage.multicast.on) {
       count = 1;
-      to = answer_to(stage, message.peer, range.first, now);
+      to = answer_to(stage, message.peer(), range.first, now);
     }
     if (to) {
       fill(*to == kAllRanks ? to_all : header, operation, message,
            {.first = range.first,
             .peer = *to,
             .flags = flags,
-            .flow = repair_flow(message, range.first)},
+            .flow = message.repair_flow(range.first)},
            frames.subspan(used, count));
       counters_.repaired_slots += count;
       used += count;
     }
-    range.first += count;
-    range.count -= count;
-    if (range.count == 0) --message.repair_count;
+    message.repaired(count);
   }
-  outflow_.sent(message.peer, now, used * (operation.slot_bytes + TARPON_HEADER_BYTES));
+  outflow_.sent(message.peer(), now, used * (operation.slot_bytes + TARPON_HEADER_BYTES));
   return used;
 }
 
 /// Number of packets at the end of `take` that do not fill a train. Trains end where stripes do.
 std::uint32_t Sender::train_rest(const SendMessage& message, const SlotRange& range,
                                  std::uint32_t take) const {
-  if (message.stripes.flows == 1) return take % train_;
-  const std::uint32_t rest = (range.first + take) % message.stripes.length;
+  if (message.stripes().flows == 1) return take % train_;
+  const std::uint32_t rest = (range.first + take) % message.stripes().length;
   return rest < take ? rest : 0;
 }
 
@@ -189,29 +176,29 @@ std::uint32_t Sender::train_rest(const SendMessage& message, const SlotRange& ra
 std::size_t Sender::send_new(Time now, const Operation& operation, std::uint8_t stage,
                              SendMessage& message, std::span<TxPacket> frames) {
   const std::uint32_t limit = unicast_limit(operation.stages[stage], message, standings_);
-  if (limit <= message.next) return 0;
+  if (limit <= message.next()) return 0;
   const std::uint32_t sent =
-      send_slots(header_of(now, operation, stage, message, message.peer), operation, message,
-                 {.first = message.next, .end = limit, .peer = message.peer}, frames);
-  message.next += sent;
-  outflow_.sent(message.peer, now,
+      send_slots(header_of(now, operation, stage, message, message.peer()), operation, message,
+                 {.first = message.next(), .end = limit, .peer = message.peer()}, frames);
+  message.set_next(message.next() + sent);
+  outflow_.sent(message.peer(), now,
                 std::size_t{sent} * (operation.slot_bytes + TARPON_HEADER_BYTES));
   return sent;
 }
 
 /// Sends slots to all peers at once.
 std::size_t Sender::send_to_all(Time now, Operation& operation, std::uint8_t number,
-                                std::span<TxPacket> frames, Time& timer) {
+                                std::span<TxPacket> frames) {
   Stage& stage = operation.stages[number];
-  const std::uint32_t limit = multicast_limit(operation, stage, standings_, now, timer);
+  const std::uint32_t limit = multicast_limit(operation, stage, standings_, now, alarm_);
   if (limit == stage.multicast.next || frames.empty()) return 0;
   std::uint64_t peers = 0;  // in step
   for (const SendMessage& message : stage.sends) {
     if (!in_step(stage, message, standings_)) continue;
-    peers |= bit(message.peer);
+    peers |= bit(message.peer());
     frames = paced(now, operation, message, frames);
     if (frames.empty()) {
-      timer = std::min(timer, outflow_.next(message.peer));
+      alarm_.no_later_than(outflow_.next(message.peer()));
       return 0;
     }
   }
@@ -233,16 +220,16 @@ std::uint32_t Sender::send_slots(const tarpon_header& header, const Operation& o
   // Whole trains only: packets of a train that the frames would cut short wait for the next poll.
   if (take > train_ && range.first + take < range.end) take -= train_rest(message, range, take);
   const auto marked = static_cast<std::uint8_t>(header.flags | TARPON_FLAG_TAIL);
-  const std::uint32_t tail = first_tail_slot(message.slots);
+  const std::uint32_t tail = message.first_tail_slot();
   for (std::uint32_t used = 0; used < take;) {
     const std::uint32_t slot = range.first + used;
-    std::uint32_t count = std::min(take - used, message.stripes.rest(slot));
+    std::uint32_t count = std::min(take - used, message.stripes().rest(slot));
     if (slot < tail) count = std::min(count, tail - slot);
     fill(header, operation, message,
          {.first = slot,
           .peer = range.peer,
           .flags = slot < tail ? header.flags : marked,
-          .flow = static_cast<std::uint8_t>(message.stripes.flow_of(slot))},
+          .flow = static_cast<std::uint8_t>(message.stripes().flow_of(slot))},
          frames.subspan(used, count));
     used += count;
   }
@@ -256,12 +243,12 @@ void Sender::fill(const tarpon_header& header, const Operation& operation,
   for (TxPacket& frame : frames) {
     frame.peer = stretch.peer;
     frame.flow = stretch.flow;
-    frame.length = message.lengths.of(slot++);
+    frame.length = message.lengths().of(slot++);
   }
   slot = stretch.first;
   while (!frames.empty()) {
     const auto most = static_cast<std::uint32_t>(frames.size());
-    const OutgoingRun run = message.source->lend(slot, most);
+    const OutgoingRun run = message.source().lend(slot, most);
     const std::span<TxPacket> filled = frames.first(run.count);
     place(operation, run, filled);
     writer_.write(header, {slot, stretch.flags, run.contributors}, filled);
@@ -289,7 +276,7 @@ void Sender::place(const Operation& operation, const OutgoingRun& run,
 }
 
 std::size_t Sender::send_retained(Time now, ControlQueue& due, TagHistory& tags,
-                                  std::span<TxPacket> frames, Time& timer) {
+                                  std::span<TxPacket> frames) {
   std::size_t used = 0;
   while (used < frames.size()) {
     RetainedDue* const one = due.front_retained();
@@ -302,7 +289,7 @@ std::size_t Sender::send_retained(Time now, ControlQueue& due, TagHistory& tags,
     }
     const std::size_t wire_bytes = kept->slot_bytes + TARPON_HEADER_BYTES;
     if (outflow_.allowed(one->peer, now, wire_bytes, 1) == 0) {
-      timer = std::min(timer, outflow_.next(one->peer));
+      alarm_.no_later_than(outflow_.next(one->peer));
       break;
     }
     tarpon_range& range = one->ranges[one->count - 1];

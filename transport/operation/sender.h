@@ -27,7 +27,7 @@ class Sender {
  public:
   /// References outlive the sender.
   Sender(const EndpointOptions& options, const PortCapabilities& port, PacketWriter& writer,
-         EndpointCounters& counters, const Standings& standings);
+         EndpointCounters& counters, const Standings& standings, Alarm& alarm);
 
   Outflow& outflow() { return outflow_; }
 
@@ -39,14 +39,13 @@ class Sender {
   /// As Endpoint::flows().
   std::uint32_t flows() const { return flow_choice_.flows(); }
 
-  /// Fills `frames` with packets of `operations`, oldest first; returns how many. Lowers `timer` to
-  /// the time when more may leave, where Outflow holds packets back.
-  std::size_t send(Time now, std::span<Operation* const> operations, std::span<TxPacket> frames,
-                   Time& timer);
+  /// Fills `frames` with packets of `operations`, oldest first; returns how many. The alarm rings
+  /// when more may leave, where Outflow holds packets back.
+  std::size_t send(Time now, std::span<Operation* const> operations, std::span<TxPacket> frames);
   /// The same for slots of closed operations that peers have asked for. What is no longer retained
   /// is not sent. The slots are copied: the bytes may be freed before the port has sent them.
   std::size_t send_retained(Time now, ControlQueue& due, TagHistory& tags,
-                            std::span<TxPacket> frames, Time& timer);
+                            std::span<TxPacket> frames);
 
  private:
   /// Slots of a message that leave with the same flags, over one flow.
@@ -65,7 +64,7 @@ class Sender {
   };
 
   std::size_t send_stage(Time now, Operation& operation, std::uint8_t number,
-                         std::span<TxPacket> frames, Time& timer);
+                         std::span<TxPacket> frames);
   std::span<TxPacket> paced(Time now, const Operation& operation, const SendMessage& message,
                             std::span<TxPacket> frames) const;
   tarpon_header header_of(Time now, const Operation& operation, std::uint8_t stage,
@@ -75,7 +74,7 @@ class Sender {
   std::size_t send_new(Time now, const Operation& operation, std::uint8_t stage,
                        SendMessage& message, std::span<TxPacket> frames);
   std::size_t send_to_all(Time now, Operation& operation, std::uint8_t number,
-                          std::span<TxPacket> frames, Time& timer);
+                          std::span<TxPacket> frames);
   std::uint32_t send_slots(const tarpon_header& header, const Operation& operation,
                            const SendMessage& message, const SlotRange& range,
                            std::span<TxPacket> frames);
@@ -91,6 +90,7 @@ class Sender {
   PacketWriter& writer_;
   EndpointCounters& counters_;
   const Standings& standings_;
+  Alarm& alarm_;
   Outflow outflow_;
   FlowChoice flow_choice_;
 };

@@ -11,6 +11,7 @@
 // Not thread-safe. No clock inside.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -33,6 +34,13 @@ inline constexpr Duration kUnknownAge = Duration::max();
 /// How long an echo may be held. It is then at most 1 ms wrong.
 inline constexpr Duration kLongestHeld = 2s;
 
+/// Returns when an operation began that began `before` ago. Encoding takes less than 10 s, and a
+/// packet that took longer no longer counts.
+inline Time begun_before(Duration before, Time now) {
+  const Duration known = std::clamp<Duration>(before, Duration::zero(), 10s);
+  return now - std::min(known, now.time_since_epoch());
+}
+
 class PeerClocks {
  public:
   explicit PeerClocks(std::uint32_t world_size) : clocks_(world_size) {}
@@ -46,6 +54,12 @@ class PeerClocks {
   /// The longest time that the packet in hand may have been on its way and waited here; kUnknownAge
   /// without an echo, zero without a packet.
   Duration age() const { return age_; }
+  /// The latest time at which the operation of the packet in hand may have begun at its sender;
+  /// kNever: not known. The READY of an operation says how long before it the operation began
+  /// (`before`); DATA that overtakes the READY does not.
+  Time begun_at_sender(Duration before, Time now) const {
+    return age_ == kUnknownAge ? kNever : begun_before(age_ + before, now);
+  }
   /// Whether a packet that the same rank sent later has come before the packet in hand.
   bool overtaken() const { return overtaken_; }
 

@@ -25,7 +25,7 @@
 
 namespace tarpon {
 
-struct Operation;
+class OpenOperation;
 
 /// Operations from `first` on, before `end`.
 struct NumberRange {
@@ -59,7 +59,7 @@ struct PastOperation {
 struct Channel {
   struct Open {
     std::uint32_t number = 0;
-    Operation* operation = nullptr;
+    OpenOperation* operation = nullptr;
   };
   /// Operations in a row that were given up for one reason: they may be more than `past` has room
   /// for, and come all at once.
@@ -95,7 +95,7 @@ struct Channel {
   /// Whether the operation has ended here by an ABORT, as far as that is remembered.
   bool ended_by_abort(std::uint32_t number) const;
   /// The open operation of this number; nullptr: there is none.
-  Operation* find_open(std::uint32_t number) const {
+  OpenOperation* find_open(std::uint32_t number) const {
     for (const Open& one : open) {
       if (one.number == number) return one.operation;
     }

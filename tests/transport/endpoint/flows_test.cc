@@ -6,7 +6,7 @@
 #include <set>
 
 #include "tests/support/endpoint_harness.h"
-#include "transport/operation/message.h"
+#include "transport/operation/arrivals.h"
 #include "transport/random.h"
 #include "transport/rate/flow_choice.h"
 
@@ -45,12 +45,16 @@ TEST(StripesTest, length__fits_a_train_and_is_short) {
   EXPECT_EQ(stripe_slots(65408), 1u);
 }
 
-ReceiveMessage message_of(std::uint32_t slots, Stripes stripes) {
-  ReceiveMessage message;
-  message.slots = slots;
-  message.stripes = stripes;
-  message.presence.reset(slots);
-  return message;
+Arrivals arrivals_of(std::uint32_t slots, Stripes stripes) {
+  Arrivals arrivals;
+  arrivals.reset(slots);
+  arrivals.set_stripes(stripes);
+  return arrivals;
+}
+
+void arrive(Arrivals& arrivals, std::uint32_t slot) {
+  arrivals.insert(slot, 1);
+  arrivals.note_order(slot, Time(1s));
 }
 
 std::vector<std::uint32_t> slots_in(std::span<const tarpon_range> ranges) {
@@ -61,64 +65,62 @@ std::vector<std::uint32_t> slots_in(std::span<const tarpon_range> ranges) {
   return slots;
 }
 
-TEST(ReceiveMessageTest, lost__is_what_its_own_flow_has_overtaken) {
+TEST(ArrivalsTest, lost__is_what_its_own_flow_has_overtaken) {
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);
     const Stripes stripes{static_cast<std::uint32_t>(1 + random.below(9)), 1u << random.below(4)};
     const auto slots = static_cast<std::uint32_t>(1 + random.below(300));
-    ReceiveMessage message = message_of(slots, stripes);
+    Arrivals arrivals = arrivals_of(slots, stripes);
     std::uint32_t overtaken = 0;
     for (std::uint32_t slot = 0; slot < slots; ++slot) {
       if (!random.chance(0.8)) continue;
-      overtaken += message.overtaken_by(slot, slot);
-      message.insert(slot, 1);
+      overtaken += arrivals.overtaken_by(slot, slot);
+      arrive(arrivals, slot);
     }
-    message.presume_overtaken_lost(Time{});
     std::vector<std::uint32_t> expected;
     for (std::uint32_t slot = 0; slot < slots; ++slot) {
       bool later = false;
       for (std::uint32_t other = slot + 1; other < slots; ++other) {
         later |=
-            stripes.flow_of(other) == stripes.flow_of(slot) && message.presence.contains(other);
+            stripes.flow_of(other) == stripes.flow_of(slot) && arrivals.presence().contains(other);
       }
-      if (later && !message.presence.contains(slot)) expected.push_back(slot);
+      if (later && !arrivals.presence().contains(slot)) expected.push_back(slot);
     }
     std::array<tarpon_range, 300> ranges;
-    const std::size_t count = message.lost(slots, kAllSlots, ranges);
+    const std::size_t count = arrivals.lost(slots, kAllSlots, ranges);
     EXPECT_EQ(slots_in({ranges.data(), count}), expected);
     EXPECT_EQ(overtaken, expected.size());
-    EXPECT_EQ(message.gaps != 0, !expected.empty());
+    EXPECT_EQ(arrivals.gap_since() != kNever, !expected.empty());
     for (std::size_t i = 1; i < count; ++i) {
       EXPECT_GT(ranges[i].first, ranges[i - 1].first + ranges[i - 1].count);
     }
     const auto most = static_cast<std::uint32_t>(random.below(10));
     std::array<tarpon_range, 3> few;
-    const std::size_t fit = message.lost(slots, most, few);
+    const std::size_t fit = arrivals.lost(slots, most, few);
     const auto asked = slots_in({few.data(), fit});
     EXPECT_LE(asked.size(), most);
     EXPECT_TRUE(std::equal(asked.begin(), asked.end(), expected.begin()));
   }
 }
 
-TEST(ReceiveMessageTest, first_missing__is_one_of_each_flow) {
-  ReceiveMessage message = message_of(64, {4, 4});
-  for (const std::uint32_t slot : {0u, 1u, 2u, 3u, 4u, 16u}) message.insert(slot, 1);
+TEST(ArrivalsTest, first_missing__is_one_of_each_flow) {
+  Arrivals arrivals = arrivals_of(64, {4, 4});
+  for (const std::uint32_t slot : {0u, 1u, 2u, 3u, 4u, 16u}) arrive(arrivals, slot);
   std::array<tarpon_range, 8> ranges;
-  std::size_t count = message.first_missing(64, ranges);
+  std::size_t count = arrivals.first_missing(64, ranges);
   EXPECT_THAT(slots_in({ranges.data(), count}), ElementsAre(5, 8, 12, 17));
-  count = message.first_missing(12, ranges);
+  count = arrivals.first_missing(12, ranges);
   EXPECT_THAT(slots_in({ranges.data(), count}), ElementsAre(5, 8));
 }
 
-TEST(ReceiveMessageTest, lost_or_first__is_one_of_each_flow_at_least) {
-  ReceiveMessage message = message_of(64, {4, 4});
-  for (const std::uint32_t slot : {4u, 7u, 8u}) message.insert(slot, 1);
-  message.presume_overtaken_lost(Time{});
+TEST(ArrivalsTest, lost_or_first__is_one_of_each_flow_at_least) {
+  Arrivals arrivals = arrivals_of(64, {4, 4});
+  for (const std::uint32_t slot : {4u, 7u, 8u}) arrive(arrivals, slot);
   std::array<tarpon_range, 8> ranges;
-  std::size_t count = message.lost_or_first(64, kAllSlots, ranges);
+  std::size_t count = arrivals.lost_or_first(64, kAllSlots, ranges);
   EXPECT_THAT(slots_in({ranges.data(), count}), ElementsAre(0, 5, 6, 9, 12));
-  count = message.lost_or_first(64, 2, ranges);
+  count = arrivals.lost_or_first(64, 2, ranges);
   EXPECT_THAT(slots_in({ranges.data(), count}), ElementsAre(0, 5));
 }
 

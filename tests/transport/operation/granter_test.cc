@@ -25,7 +25,7 @@ class GranterTest : public testing::Test {
 
   GranterTest() {
     // The window stays as it is.
-    granter_.emplace(std::make_unique<BufferInflow>(kWindow * kWire), kUnasked);
+    granter_.emplace(std::make_unique<BufferInflow>(kWindow * kWire), kUnasked, kRanks);
     granter_->inflow().arrived(kWindow * kWire, false);  // after a rest it would be smaller
   }
 
@@ -50,7 +50,7 @@ class GranterTest : public testing::Test {
 
   /// `peer` has begun the operation; its `stage` as well, by one slot.
   void begin(Operation& operation, Rank peer, std::uint32_t stage = 0) {
-    operation.peers[peer].heard = true;
+    operation.peers[peer].note_heard(false);
     granter_->heard(operation, peer);
     if (stage > 0) arrive(operation, stage, peer, 1);
   }
@@ -61,8 +61,9 @@ class GranterTest : public testing::Test {
   void arrive(Operation& operation, std::uint32_t stage, Rank peer, std::uint32_t slots) {
     ReceiveMessage& message = *operation.stages[stage].receive_from(peer);
     for (std::uint32_t i = 0; i < slots; ++i) {
-      message.insert(message.presence.end(), 1);
-      message.last_heard = now_;
+      const std::uint32_t slot = message.presence().end();
+      message.insert(slot, 1);
+      message.note_arrival(slot, false, now_);
       granter_->progressed(operation, message);
     }
     if (message.delivered()) granter_->ended(1);
@@ -70,7 +71,7 @@ class GranterTest : public testing::Test {
   /// All that was granted comes.
   void use_up(Operation& operation, std::uint32_t stage, Rank peer) {
     const ReceiveMessage& message = *operation.stages[stage].receive_from(peer);
-    arrive(operation, stage, peer, message.granted - message.presence.end());
+    arrive(operation, stage, peer, message.credit().granted() - message.presence().end());
   }
 
   std::size_t give() { return granter_->give(now_, open_).size(); }
@@ -79,13 +80,13 @@ class GranterTest : public testing::Test {
   static constexpr std::uint32_t kFirst = kWindow / (2 * kPeers), kSecond = kFirst / 2;
 
   static std::uint32_t granted(Operation& operation, std::uint32_t stage, Rank peer) {
-    return operation.stages[stage].receive_from(peer)->granted;
+    return operation.stages[stage].receive_from(peer)->credit().granted();
   }
   /// Slots on their way, of all peers.
   static std::uint32_t on_its_way(Operation& operation, std::uint32_t stage) {
     std::uint32_t sum = 0;
     for (const ReceiveMessage& message : operation.stages[stage].receives) {
-      sum += message.granted - message.presence.end();
+      sum += message.credit().granted() - message.presence().end();
     }
     return sum;
   }
@@ -173,7 +174,7 @@ TEST_F(GranterTest, several__grants_of_those_that_wait_are_few_and_large) {
   for (int i = 0; i < 2000; ++i) {
     for (Rank peer = 1; peer < kRanks; ++peer) {
       const ReceiveMessage& message = *oldest.stages[0].receive_from(peer);
-      if (message.presence.end() == message.granted) continue;
+      if (message.presence().end() == message.credit().granted()) continue;
       arrive(oldest, 0, peer, 1);
       ++slots;
     }
@@ -211,12 +212,12 @@ TEST_F(GranterTest, waiting__a_message_whose_slots_are_all_here_has_nothing_to_a
   now_ += 5ms;
   give();
   EXPECT_FALSE(message.waits_for_credit());
-  EXPECT_EQ(message.last_heard, now_);  // its silence begins with the grant
+  EXPECT_EQ(message.silent_since(), now_);  // its silence begins with the grant
 }
 
 // Where nothing is on its way no packet brings the rest of the grant.
 TEST_F(GranterTest, paced__what_the_pace_held_back_is_granted_when_it_ends) {
-  granter_.emplace(std::make_unique<AdaptiveInflow>(32 * kWire, kWindow * kWire), kUnasked);
+  granter_.emplace(std::make_unique<AdaptiveInflow>(32 * kWire, kWindow * kWire), kUnasked, kRanks);
   Inflow& inflow = granter_->inflow();
   for (int interval = 0; interval < 1000 && !inflow.paced(); ++interval) {
     for (int packet = 0; packet < 100; ++packet) {

@@ -25,13 +25,13 @@ class LatenessCheckTest : public testing::Test {
     operation_.grace = kGrace;
     operation_.stages[1].end = kEnd;
     channel_.closed_below_of = {0, 0, 0};
-    for (const Rank peer : {Rank{1}, Rank{2}}) operation_.peers[peer].heard = true;
+    for (const Rank peer : {Rank{1}, Rank{2}}) operation_.peers[peer].note_heard(false);
     check_.set_time(operation_, kEnd - 2ms, now_);
   }
 
   bool asks() const { return operation_.inquiry.is_on(); }
   void send_all() {
-    for (SendMessage& message : operation_.stages[1].sends) message.next = message.slots;
+    for (SendMessage& message : operation_.stages[1].sends) message.set_next(message.slots());
   }
   void answer(Rank peer, Time echo) {
     tarpon_header header{};
@@ -44,7 +44,8 @@ class LatenessCheckTest : public testing::Test {
   static constexpr Time kEnd = kBegin + 20ms;
   Time now_ = kBegin;
   Standings standings_{3};
-  LatenessCheck check_{standings_};
+  Alarm alarm_;
+  LatenessCheck check_{standings_, alarm_};
   Operation operation_;
   Channel channel_;
 };
@@ -55,21 +56,21 @@ TEST_F(LatenessCheckTest, look__asks_near_the_end_where_nothing_has_gone_out) {
   check_.look(operation_, kEnd - 2ms);
   EXPECT_TRUE(asks());
   EXPECT_TRUE(holds_back(operation_, 1));
-  EXPECT_EQ(check_.next(), kEnd - 2ms);
+  EXPECT_EQ(alarm_.at(), kEnd - 2ms);
   for (const Rank peer : {Rank{1}, Rank{2}}) {
-    EXPECT_EQ(operation_.peers[peer].ready_at, kEnd - 2ms);  // the question
-    EXPECT_EQ(operation_.peers[peer].readies, 1u);
+    EXPECT_EQ(operation_.peers[peer].ready().at(), kEnd - 2ms);  // the question
+    EXPECT_EQ(operation_.peers[peer].ready().repeats(), 1u);
   }
 }
 
 TEST_F(LatenessCheckTest, look__does_not_ask_where_something_has_gone_out) {
-  operation_.stages[1].sends[0].next = 1;
+  operation_.stages[1].sends[0].set_next(1);
   check_.look(operation_, kEnd);
   EXPECT_FALSE(asks());
 }
 
 TEST_F(LatenessCheckTest, look__does_not_ask_where_no_peer_needs_anything) {
-  for (SendMessage& message : operation_.stages[1].sends) message.done = true;
+  for (SendMessage& message : operation_.stages[1].sends) message.finish();
   check_.look(operation_, kEnd);
   EXPECT_FALSE(asks());
 }

@@ -55,7 +55,7 @@ class ReceiverTest : public testing::Test {
     }
     spec.stages.push_back(std::move(stage));
     prepare(operation_, spec, options_, now_);
-    for (const Rank peer : {Rank{1}, Rank{2}}) operation_.peers[peer].heard = true;
+    for (const Rank peer : {Rank{1}, Rank{2}}) operation_.peers[peer].note_heard(false);
     granter_.opened(operation_, now_);
   }
   void open(std::uint32_t slots) { open(slots, {}); }
@@ -86,15 +86,17 @@ class ReceiverTest : public testing::Test {
   const EndpointOptions options_{.rank = 0, .world_size = 3, .initial_credit = kCredit};
   Time now_ = Time(1s);
   Standings standings_{3};
-  Granter granter_{std::make_unique<AdaptiveInflow>(1 << 14, 1 << 20), kCredit};
+  Granter granter_{std::make_unique<AdaptiveInflow>(1 << 14, 1 << 20), kCredit, 3};
   ControlQueue control_{3, standings_};
   Journal journal_{nullptr, 3};
   EndpointCounters counters_;
+  Alarm alarm_;
   Receiver receiver_{{.options = options_,
                       .granter = granter_,
                       .control = control_,
                       .journal = journal_,
-                      .counters = counters_}};
+                      .counters = counters_,
+                      .alarm = alarm_}};
   ListSink sink_;
   Operation operation_;
 };
@@ -147,9 +149,7 @@ TEST_F(ReceiverTest, receive__the_stage_closes_when_all_is_there) {
   ASSERT_TRUE(journal_.poll(event));
   EXPECT_EQ(event.kind, Event::Kind::stage_closed);
   EXPECT_EQ(event.closing, Closing::complete);
-  EXPECT_EQ(receiver_.next(), now_);
-  receiver_.looked();
-  EXPECT_EQ(receiver_.next(), kNever);
+  EXPECT_EQ(alarm_.at(), now_);
 }
 
 TEST_F(ReceiverTest, receive__a_message_that_asks_for_it_is_confirmed) {
@@ -174,7 +174,7 @@ TEST_F(ReceiverTest, time_message__asks_for_a_slot_that_was_overtaken) {
   receive(1, 0);
   receive(1, 2);
   const Time asks = now_ + operation_.gap_delay;
-  EXPECT_EQ(receiver_.next(), asks);
+  EXPECT_EQ(alarm_.at(), asks);
   EXPECT_EQ(time_message(1), asks);
   EXPECT_TRUE(due().empty());
   now_ = asks;
@@ -226,17 +226,17 @@ TEST_F(ReceiverTest, give_up__the_stage_closes_without_the_message) {
 TEST_F(ReceiverTest, give_credit__what_has_come_is_granted_anew) {
   open(20'000);
   const ReceiveMessage& message = *operation_.stages[0].receive_from(1);
-  const std::uint32_t first = message.granted;
-  ASSERT_LT(first, message.slots);
+  const std::uint32_t first = message.credit().granted();
+  ASSERT_LT(first, message.slots());
   for (std::uint32_t slot = 0; slot < first; ++slot) receive(1, slot);
   Operation* const operations[] = {&operation_};
   receiver_.give_credit(operations, now_);
-  EXPECT_GT(message.granted, first);
+  EXPECT_GT(message.credit().granted(), first);
   const std::vector<ControlDue> sent = due();
   ASSERT_FALSE(sent.empty());
   EXPECT_EQ(sent[0].type, TARPON_CREDIT);
   EXPECT_EQ(sent[0].peer, 1);
-  EXPECT_EQ(sent[0].grant, message.granted);
+  EXPECT_EQ(sent[0].grant, message.credit().granted());
 }
 
 }  // namespace

@@ -39,12 +39,15 @@ class CountingSource final : public Source {
 /// Rank 0 of three sends to ranks 1 and 2.
 class SenderTest : public testing::Test {
  protected:
-  Operation& open(std::uint32_t slots, std::uint32_t stages = 1) {
+  Operation& open(std::uint32_t slots, std::uint32_t stages = 1) { return open(slots, stages, 0); }
+  /// The caller has `ready` slots of each message.
+  Operation& open(std::uint32_t slots, std::uint32_t stages, std::uint32_t ready) {
     OperationSpec spec;
     spec.tag = static_cast<std::uint32_t>(operations_.size());
     spec.slot_bytes = kSlotBytes;
     spec.stages.resize(stages);
     for (StageSpec& stage : spec.stages) {
+      stage.ready = ready;
       for (const Rank peer : {Rank{1}, Rank{2}}) {
         stage.sends.push_back({peer, &source_, std::uint64_t{slots} * kSlotBytes});
       }
@@ -59,8 +62,17 @@ class SenderTest : public testing::Test {
 
   void allow(Operation& operation, std::uint32_t stage, std::uint32_t slots) {
     for (SendMessage& message : operation.stages[stage].sends) {
-      message.ready = message.grant = slots;
+      message.advance(slots);
+      message.grant(slots);
     }
+  }
+
+  /// The receiver of `message` sends a REPAIR.
+  static void request(SendMessage& message, const tarpon_range& range) {
+    tarpon_header header{};
+    header.type = TARPON_REPAIR;
+    header.sender = message.peer();
+    message.take_request({header, std::as_bytes(std::span(&range, 1))});
   }
 
   struct Sent {
@@ -73,7 +85,7 @@ class SenderTest : public testing::Test {
       frames_[i].header = headers_[i].data();
       frames_[i].room = rooms_[i].data();
     }
-    const std::size_t used = sender_.send(now_, open_, {frames_.data(), frames}, timer_);
+    const std::size_t used = sender_.send(now_, open_, {frames_.data(), frames});
     std::vector<Sent> sent;
     for (std::size_t i = 0; i < used; ++i) sent.push_back({frames_[i].peer, header(i).slot});
     return sent;
@@ -93,31 +105,29 @@ class SenderTest : public testing::Test {
   BufferInflow inflow_{1 << 20};
   EndpointCounters counters_;
   PacketWriter writer_{options_, clocks_, tags_, inflow_, counters_};
-  Sender sender_{options_,
-                 {.name = "test", .max_payload = kSlotBytes, .gathers = true, .burst = 4},
-                 writer_,
-                 counters_,
-                 standings_};
+  Alarm alarm_;
+  Sender sender_{
+      options_,   {.name = "test", .max_payload = kSlotBytes, .gathers = true, .burst = 4},
+      writer_,    counters_,
+      standings_, alarm_};
   CountingSource source_;
   std::vector<std::unique_ptr<Operation>> operations_;
   std::vector<Operation*> open_;
   std::array<std::array<std::byte, TARPON_HEADER_BYTES>, 32> headers_;
   std::array<std::array<std::byte, kSlotBytes>, 32> rooms_;
   std::array<TxPacket, 32> frames_;
-  Time timer_ = kNever;
 };
 
 TEST_F(SenderTest, send__what_is_ready_and_granted_peer_by_peer) {
-  Operation& operation = open(4);
-  for (SendMessage& message : operation.stages[0].sends) message.ready = 2;
-  operation.stages[0].sends[0].grant = 3;
-  operation.stages[0].sends[1].grant = 1;
+  Operation& operation = open(4, 1, 2);
+  operation.stages[0].sends[0].grant(3);
+  operation.stages[0].sends[1].grant(1);
   EXPECT_THAT(send(32), ElementsAre(Sent{1, 0}, Sent{1, 1}, Sent{2, 0}));
   EXPECT_THAT(send(32), ElementsAre());
   allow(operation, 0, 4);
   EXPECT_THAT(send(32), ElementsAre(Sent{1, 2}, Sent{1, 3}, Sent{2, 1}, Sent{2, 2}, Sent{2, 3}));
   EXPECT_EQ(counters_.data_out, 8u);
-  EXPECT_EQ(timer_, kNever);
+  EXPECT_EQ(alarm_.at(), kNever);
 }
 
 TEST_F(SenderTest, send__older_operations_and_earlier_stages_first) {
@@ -134,7 +144,7 @@ TEST_F(SenderTest, send__older_operations_and_earlier_stages_first) {
 TEST_F(SenderTest, send__whole_trains_where_the_frames_end) {
   Operation& operation = open(32);
   allow(operation, 0, 32);
-  operation.stages[0].sends[1].done = true;
+  operation.stages[0].sends[1].finish();
   EXPECT_EQ(send(10).size(), 8u);  // trains of four
   EXPECT_EQ(send(3).size(), 3u);   // no room for a train: as many as fit
 }
@@ -151,10 +161,7 @@ TEST_F(SenderTest, send__repairs_before_new_slots) {
   Operation& operation = open(8);
   allow(operation, 0, 4);
   send(32);
-  SendMessage& message = operation.stages[0].sends[0];
-  message.repairs[0] = {.first = 1, .count = 2};
-  message.repair_count = 1;
-  message.requests = 1;
+  request(operation.stages[0].sends[0], {.first = 1, .count = 2});
   allow(operation, 0, 5);
   EXPECT_THAT(send(3), ElementsAre(Sent{1, 1}, Sent{1, 2}, Sent{1, 4}));
   EXPECT_NE(header(0).flags & TARPON_FLAG_REPAIR, 0);
@@ -165,7 +172,7 @@ TEST_F(SenderTest, send__repairs_before_new_slots) {
 TEST_F(SenderTest, send__nothing_to_a_peer_that_is_done) {
   Operation& operation = open(2);
   allow(operation, 0, 2);
-  operation.stages[0].sends[0].done = true;
+  operation.stages[0].sends[0].finish();
   EXPECT_THAT(send(32), ElementsAre(Sent{2, 0}, Sent{2, 1}));
 }
 
@@ -207,40 +214,38 @@ TEST_F(SenderTest, send__repairs_leave_before_slots_for_all_ranks) {
   allow(operation, 0, 8);
   operation.stages[0].multicast.on = true;
   operation.stages[0].multicast.next = 4;
-  for (SendMessage& message : operation.stages[0].sends) message.next = 4;
+  for (SendMessage& message : operation.stages[0].sends) message.set_next(4);
   SendMessage& message = operation.stages[0].sends[1];
-  message.repairs[0] = {1, 1};
-  message.repair_count = 1;
-  message.requests = 1;
+  request(message, {1, 1});
   EXPECT_THAT(send(3), ElementsAre(Sent{2, 1}, Sent{kAllRanks, 4}, Sent{kAllRanks, 5}));
   EXPECT_EQ(operation.stages[0].multicast.next, 6u);
-  EXPECT_EQ(message.next, 6u);
+  EXPECT_EQ(message.next(), 6u);
 }
 
 TEST_F(SenderTest, send__slots_for_all_ranks_wait_for_the_peer_that_is_paced) {
   EndpointOptions options = options_;
   options.sending = SendRule::timely;
   Sender paced(options, {.name = "test", .max_payload = kSlotBytes, .gathers = true}, writer_,
-               counters_, standings_);
+               counters_, standings_, alarm_);
   Operation& operation = open(20);
   allow(operation, 0, 8);
   operation.stages[0].multicast.on = true;
   paced.outflow().sent(1, now_, 1 << 30);
-  EXPECT_EQ(paced.send(now_, open_, {frames_.data(), 8}, timer_), 0u);
-  EXPECT_EQ(timer_, paced.outflow().next(1));
-  EXPECT_GT(timer_, now_);
+  EXPECT_EQ(paced.send(now_, open_, {frames_.data(), 8}), 0u);
+  EXPECT_EQ(alarm_.at(), paced.outflow().next(1));
+  EXPECT_GT(alarm_.at(), now_);
 }
 
 TEST_F(SenderTest, send__copies_the_payload_for_a_port_that_does_not_gather) {
   Sender copies(options_, {.name = "test", .max_payload = kSlotBytes}, writer_, counters_,
-                standings_);
+                standings_, alarm_);
   allow(open(20), 0, 8);
   std::array<std::array<std::byte, kSlotBytes>, 8> rooms{};
   for (std::size_t i = 0; i < rooms.size(); ++i) {
     frames_[i].header = headers_[i].data();
     frames_[i].room = rooms[i].data();
   }
-  ASSERT_EQ(copies.send(now_, open_, {frames_.data(), rooms.size()}, timer_), 8u);
+  ASSERT_EQ(copies.send(now_, open_, {frames_.data(), rooms.size()}), 8u);
   for (std::size_t i = 0; i < rooms.size(); ++i) {
     EXPECT_EQ(frames_[i].payload, rooms[i].data());
     EXPECT_EQ(frames_[i].lender, kNoLender);

@@ -1,11 +1,11 @@
 // SlotLengths: messages of one range and of several.
-#include "transport/operation/message.h"
+#include "transport/operation/slot_lengths.h"
 
 #include <gtest/gtest.h>
 
 #include <vector>
 
-namespace tarpon::message_test {
+namespace tarpon::slot_lengths_test {
 namespace {
 
 constexpr std::uint32_t kSlotBytes = 100;
@@ -62,4 +62,4 @@ TEST(SlotLengthsTest, sum__the_bytes_of_any_set_of_slots) {
 }
 
 }  // namespace
-}  // namespace tarpon::message_test
+}  // namespace tarpon::slot_lengths_test
