@@ -157,7 +157,7 @@ TARPON_ASSERT(offsetof(struct tarpon_header, stride) == 58);
 TARPON_ASSERT(offsetof(struct tarpon_header, check) == 60);
 
 /* Payload of READY. The signature must be equal on all ranks; the transport compares it byte by
- * byte and does not interpret it (collectives/engine/signature.h does). */
+ * byte and does not interpret it (collectives/engine/call/signature.h does). */
 struct tarpon_ready {
 	__u8 signature[TARPON_SIGNATURE_BYTES];
 	__u32 grant[TARPON_MAX_STAGES]; /* as CREDIT, for each stage */

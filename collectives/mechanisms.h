@@ -24,7 +24,8 @@ enum class Rescale : std::uint8_t {
   /// (1 - p) / (1 - p) = 1, like the owner's own. That applies to slots that lack nothing, too:
   /// without the factor there, it would weigh 1 - p (1 - p)^(N-2) on average. The weights of one
   /// slot do not add up to N, so that the sum varies more. p_s is measured
-  /// (collectives/engine/sender_loss.h). Where it is 0 this is plain addition, else each arriving
+  /// (collectives/engine/call/sender_loss.h). Where it is 0 this is plain addition, else each
+  /// arriving
   /// slot is multiplied and added in one pass.
   inverse,
   /// No weights: a lost contribution counts as zero, and an average divides by N. A remote

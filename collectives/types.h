@@ -1,8 +1,8 @@
 // The words of a collective call: element types, reduction functions, algorithm, mode.
 //
-// Plain values. Their numbers go over the wire (collectives/engine/signature.h) and never change.
-// When one is added, the tables of names in types.cc, decode() in signature.cc, the tables of the
-// reduction kernels and tools/reference/reference.h need it too.
+// Plain values. Their numbers go over the wire (collectives/engine/call/signature.h) and never
+// change. When one is added, the tables of names in types.cc, decode() in signature.cc, the tables
+// of the reduction kernels and tools/reference/reference.h need it too.
 #pragma once
 
 #if __cplusplus < 202002L

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "collectives/engine/coded_calls.h"
+#include "collectives/engine/coded/coded_calls.h"
 #include "transport/clock.h"
 #include "transport/rank_map.h"
 

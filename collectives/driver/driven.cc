@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "collectives/driver/driver.h"
-#include "collectives/engine/coded_calls.h"
+#include "collectives/engine/coded/coded_calls.h"
 
 namespace tarpon {
 namespace {

@@ -8,14 +8,14 @@
 #include <new>
 #include <utility>
 
-#include "collectives/engine/coded_calls.h"
-#include "collectives/engine/encoding.h"
+#include "collectives/engine/bounded/tar_call.h"
+#include "collectives/engine/call/work_rate.h"
+#include "collectives/engine/coded/coded_calls.h"
+#include "collectives/engine/coded/encoding.h"
+#include "collectives/engine/exact/scheduled_call.h"
 #include "collectives/engine/flight_events.h"
 #include "collectives/engine/kernels/reduce.h"
-#include "collectives/engine/peer_report.h"
-#include "collectives/engine/scheduled_call.h"
-#include "collectives/engine/tar_call.h"
-#include "collectives/engine/work_rate.h"
+#include "collectives/engine/report/peer_report.h"
 #include "collectives/rank_list.h"
 #include "transport/rank_mask.h"
 
@@ -45,6 +45,11 @@ Engine::Engine(const EngineOptions& options, Port& port)
 
 Engine::~Engine() = default;
 
+// The input is searched before the first packet, not slot by slot as it is sent: packets sent
+// before the find would not be marked, and a rank that received only those would end with a finite
+// result. The search is a separate pass over the input: 0.01 ns a byte from L1, 0.03 from the
+// last-level cache (25 MiB: 0.9 ms), 0.14 from memory (AVX-512, one Sapphire Rapids core of a
+// virtual machine; half of memcpy's time). `--without nonfinite` turns it off.
 bool Engine::looks_nonfinite(const AllreduceArguments& arguments) const {
   if (!options_.mechanisms.nonfinite || options_.endpoint.world_size == 1) return false;
   if (arguments.follows || !may_run_bounded(arguments) || refusal(arguments)) return false;

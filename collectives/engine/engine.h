@@ -14,12 +14,12 @@
 #include <vector>
 
 #include "collectives/allreduce.h"
+#include "collectives/engine/call/pending_call.h"
+#include "collectives/engine/call/piece.h"
+#include "collectives/engine/call/rescaling.h"
+#include "collectives/engine/call/sender_loss.h"
 #include "collectives/engine/departures.h"
-#include "collectives/engine/missed_calls.h"
-#include "collectives/engine/pending_call.h"
-#include "collectives/engine/piece.h"
-#include "collectives/engine/rescaling.h"
-#include "collectives/engine/sender_loss.h"
+#include "collectives/engine/report/missed_calls.h"
 #include "collectives/flight/flight.h"
 #include "collectives/mechanisms.h"
 #include "collectives/membership/epoch_history.h"

@@ -4,8 +4,8 @@
 #pragma once
 
 #include "collectives/allreduce.h"
-#include "collectives/engine/pending_call.h"
-#include "collectives/engine/signature.h"
+#include "collectives/engine/call/pending_call.h"
+#include "collectives/engine/call/signature.h"
 #include "collectives/membership/facts.h"
 #include "transport/port.h"
 #include "transport/recorder.h"

@@ -2,9 +2,9 @@
 // piece, and goes on with a call whose piece has ended.
 #include <algorithm>
 
-#include "collectives/engine/coded_calls.h"
+#include "collectives/engine/call/running_call.h"
+#include "collectives/engine/coded/coded_calls.h"
 #include "collectives/engine/engine.h"
-#include "collectives/engine/running_call.h"
 
 namespace tarpon {
 

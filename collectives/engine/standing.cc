@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "collectives/engine/call/running_call.h"
 #include "collectives/engine/engine.h"
 #include "collectives/engine/flight_events.h"
-#include "collectives/engine/running_call.h"
 #include "transport/rank_mask.h"
 
 namespace tarpon {

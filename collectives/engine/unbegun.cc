@@ -1,9 +1,9 @@
 // Calls that have not begun: their numbers, and the reports of those that end so.
 #include <algorithm>
 
+#include "collectives/engine/bounded/tar_call.h"
 #include "collectives/engine/engine.h"
-#include "collectives/engine/peer_report.h"
-#include "collectives/engine/tar_call.h"
+#include "collectives/engine/report/peer_report.h"
 
 namespace tarpon {
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "collectives/engine/sender_loss.h"
+#include "collectives/engine/call/sender_loss.h"
 #include "tools/reference/coded_reference.h"
 #include "tools/reference/reference.h"
 #include "transport/rank_mask.h"

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "collectives/engine/call/sender_loss.h"
 #include "collectives/engine/schedules/tar_shards.h"
-#include "collectives/engine/sender_loss.h"
 #include "tools/reference/coded_reference.h"
 #include "tools/reference/replay.h"
 #include "tools/simulation/simulated_call.h"

@@ -1,4 +1,4 @@
-// The pieces of work of an engine (collectives/engine/piece.h) in virtual time.
+// The pieces of work of an engine (collectives/engine/call/piece.h) in virtual time.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Evidence for the codec from calls that have ended.
-#include "collectives/engine/coded_calls.h"
+#include "collectives/engine/coded/coded_calls.h"
 
 #include <gtest/gtest.h>
 

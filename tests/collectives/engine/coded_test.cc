@@ -8,8 +8,8 @@
 #include <cmath>
 #include <limits>
 
-#include "collectives/engine/coded_calls.h"
-#include "collectives/engine/coding.h"
+#include "collectives/engine/coded/coded_calls.h"
+#include "collectives/engine/coded/coding.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/simulated_job.h"
 #include "tools/reference/coded_reference.h"

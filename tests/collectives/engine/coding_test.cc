@@ -1,4 +1,4 @@
-#include "collectives/engine/coding.h"
+#include "collectives/engine/coded/coding.h"
 
 #include <gtest/gtest.h>
 

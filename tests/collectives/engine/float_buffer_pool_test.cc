@@ -1,5 +1,5 @@
 // Buffers of coded buckets, made and touched before a call needs them.
-#include "collectives/engine/float_buffer_pool.h"
+#include "collectives/engine/call/float_buffer_pool.h"
 
 #include <gtest/gtest.h>
 

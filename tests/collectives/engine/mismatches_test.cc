@@ -1,5 +1,5 @@
 // Ranks that make different calls: which ones are blamed, and when the call ends.
-#include "collectives/engine/mismatches.h"
+#include "collectives/engine/call/mismatches.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // ParkedCells: a cell gives back the data that was parked in it. Memory that is free again is used
 // before memory that was never touched.
-#include "collectives/engine/parked_cells.h"
+#include "collectives/engine/exact/parked_cells.h"
 
 #include <gtest/gtest.h>
 

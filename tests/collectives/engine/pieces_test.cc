@@ -9,9 +9,9 @@
 #include <limits>
 #include <new>
 
-#include "collectives/engine/coded_calls.h"
-#include "collectives/engine/coding.h"
-#include "collectives/engine/work_rate.h"
+#include "collectives/engine/call/work_rate.h"
+#include "collectives/engine/coded/coded_calls.h"
+#include "collectives/engine/coded/coding.h"
 #include "tests/support/large_memory.h"
 #include "tests/support/simulated_job.h"
 #include "transport/ports/forwarding_port.h"

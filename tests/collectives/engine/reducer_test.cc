@@ -1,5 +1,5 @@
 // Reducer: contributions from first to last, averages, what is scaled when some are missing.
-#include "collectives/engine/reducer.h"
+#include "collectives/engine/bounded/reducer.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // What each rule of Rescale makes of contributions that are lost at random: the weight that the
 // owner's own and a remote one have in the result, on average over seeded losses. The bias of a
 // rule is what these lie off 1.
-#include "collectives/engine/rescaling.h"
+#include "collectives/engine/call/rescaling.h"
 
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@
 #include <cstring>
 #include <vector>
 
-#include "collectives/engine/reducer.h"
-#include "collectives/engine/sender_loss.h"
+#include "collectives/engine/bounded/reducer.h"
+#include "collectives/engine/call/sender_loss.h"
 #include "tests/support/deliver.h"
 #include "transport/random.h"
 

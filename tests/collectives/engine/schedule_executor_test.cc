@@ -1,5 +1,5 @@
 // The executor of a schedule, message by message.
-#include "collectives/engine/schedule_executor.h"
+#include "collectives/engine/exact/schedule_executor.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The 24 bytes of a signature, and differences in words.
-#include "collectives/engine/signature.h"
+#include "collectives/engine/call/signature.h"
 
 #include <gtest/gtest.h>
 

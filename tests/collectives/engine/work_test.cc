@@ -1,5 +1,5 @@
 // The work on the buffers of a call in pieces, and how long it takes.
-#include "collectives/engine/work.h"
+#include "collectives/engine/call/work.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <new>
 #include <vector>
 
-#include "collectives/engine/work_rate.h"
+#include "collectives/engine/call/work_rate.h"
 
 namespace tarpon::work_test {
 namespace {

@@ -1,0 +1,456 @@
+#include "collectives/engine/bounded/tar_call.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "collectives/engine/bounded/loss_account.h"
+#include "collectives/rank_list.h"
+
+namespace tarpon {
+namespace {
+
+// The longest time that the copy of our shard may still take when the rest of the work needs the
+// time until the end of the call.
+constexpr Duration kLongestOverrun = 4ms;
+
+}  // namespace
+
+TarCall::TarCall(const Setting& setting, std::shared_ptr<PendingCall> call,
+                 std::unique_ptr<Coding> coding, Endpoint& endpoint, Time submitted, Time now)
+    : RunningCall(setting, std::move(call), endpoint, submitted, now),
+      coding_(std::move(coding)),
+      layout_(call_->arguments, coding_.get(), setting.world, setting.rank,
+              setting.mechanisms.rotation ? endpoint.next_number(call_->arguments.tag) : 0,
+              setting.slot_bytes),
+      reducer_(reducer_shape(call_->report.mode)),
+      clock_(clock_call()),
+      lesson_({.bounds = *setting.bounds,
+               .endpoint = endpoint_,
+               .handle = handle(),
+               .arguments = call_->arguments,
+               .clock = clock_,
+               .rank = setting.rank,
+               .world = setting.world,
+               .absent = setting.absent}),
+      output_({.arguments = call_->arguments,
+               .layout = layout_,
+               .reducer = reducer_,
+               .gather = gather_,
+               .rank = setting.rank,
+               .world = setting.world,
+               .rescaling = *setting_.rescaling,
+               .work = work_}),
+      gone_(setting.absent) {
+  Report& report = call_->report;
+  if (report.mode == Mode::bounded) {
+    report.rescale = setting.mechanisms.rescale;
+    report.weights = reducer_.weights();
+    report.epoch = setting.epoch.number;
+  }
+  if (coding_) {
+    report.coded = CodedBucket{coding_->layout(), coding_->key()};
+    if (!coding_->finite()) call_->nonfinite = true;
+  }
+  open(specify(now), now);
+}
+
+TarCall::~TarCall() {
+  if (partials_) setting_.partial_buffers->release(std::move(*partials_));
+}
+
+/// Takes a buffer for partial results if the reducer needs one.
+Reducer::Shape TarCall::reducer_shape(Mode mode) {
+  const Range own = layout_.shards().own;
+  Reducer::Shape shape;
+  shape.accumulator = layout_.result_at(own.first);
+  shape.own = layout_.input_at(own.first);
+  shape.bytes = own.count;
+  shape.slot_bytes = layout_.slot_bytes();
+  shape.type = call_->arguments.type;
+  shape.function = call_->arguments.function;
+  shape.rank = setting_.rank;
+  shape.world = setting_.world;
+  shape.memory = setting_.memory;
+  if (mode == Mode::bounded) {
+    shape.rescaling = *setting_.rescaling;
+    shape.weights = setting_.rescaling->weights(*setting_.losses);
+  }
+  if (Reducer::uses_partials(shape.type, shape.function, shape.world, !shape.weights.empty())) {
+    partials_ = setting_.partial_buffers->allocate(shape.bytes / element_bytes(shape.type));
+    shape.partials = partials_->get();
+  }
+  return shape;
+}
+
+BoundClock::Call TarCall::clock_call() {
+  return {.bounds = *setting_.bounds,
+          .mechanisms = setting_.mechanisms,
+          .arguments = call_->arguments,
+          .endpoint = endpoint_,
+          .handle = handle(),
+          .rank = setting_.rank,
+          .world = setting_.world,
+          .kind = {bucket_bytes(), coding_ != nullptr, setting_.open},
+          // Decoding takes about as long as encoding took.
+          .coding = coding_ ? 2 * (began_ - setting_.began) : Duration::zero(),
+          .submitted = submitted_,
+          .deadline = deadline_,
+          .report = call_->report};
+}
+
+OperationSignature TarCall::signature() const {
+  OperationSignature result = common_signature();
+  result.mode = call_->report.mode;
+  result.slot_bytes = static_cast<std::uint16_t>(layout_.slot_bytes());
+  result.epoch = call_->report.epoch;
+  if (!coding_) result.shares = call_->arguments.shares.hash();
+  result.codec = coding_ ? Codec::hadamard : Codec::none;
+  return result;
+}
+
+OperationSpec TarCall::specify(Time now) {
+  const AllreduceArguments& arguments = call_->arguments;
+  OperationSpec spec;
+  spec.tag = arguments.tag;
+  spec.slot_bytes = layout_.slot_bytes();
+  spec.epoch.number = call_->report.epoch;
+  if (coding_) {
+    spec.epoch.form = static_cast<std::uint8_t>(Codec::hadamard);
+    spec.epoch.form_details = static_cast<std::uint16_t>(coding_->layout().stride);
+  }
+  spec.deadline = deadline_;
+  spec.bounded = call_->report.mode == Mode::bounded;
+  spec.marked = call_->nonfinite;
+  spec.asks_if_late = retains();
+  spec.signature = encode(signature());
+  spec.began = setting_.began;
+  if (spec.bounded) clock_.plan(spec, now);
+  spec.stages.resize(2);
+  add_scatter(spec);
+  add_gather(spec);
+  return spec;
+}
+
+void TarCall::add_scatter(OperationSpec& spec) {
+  const TarShards& shards = layout_.shards();
+  StageSpec& stage = spec.stages[kScatter];
+  stage.repair = setting_.mechanisms.scatter_repair;
+  scatter_.reserve(shards.others.size());
+  for (auto to = shards.others.rbegin(); to != shards.others.rend(); ++to) {
+    scatter_.emplace_back(layout_.input_at(to->range.first), bit(setting_.rank));
+    stage.sends.push_back({to->owner, &scatter_.back(), to->range.count});
+    call_->report.bytes_sent += to->range.count;
+  }
+  for (const TarShards::Shard& from : shards.others) {
+    stage.receives.push_back({from.owner, &reducer_, shards.own.count});
+  }
+}
+
+void TarCall::add_gather(OperationSpec& spec) {
+  const TarShards& shards = layout_.shards();
+  StageSpec& stage = spec.stages[kGather];
+  stage.ready = 0;
+  stage.alike = true;
+  stage.repair = setting_.mechanisms.repair;
+  // Both ends of a message see the same size, so they agree on whether it is confirmed.
+  std::uint64_t longest = shards.own.count;
+  for (const TarShards::Shard& from : shards.others) {
+    longest = std::max(longest, from.range.count);
+  }
+  stage.acknowledge = longest > kConfirmAbove;
+  for (auto to = shards.others.rbegin(); to != shards.others.rend(); ++to) {
+    stage.sends.push_back({to->owner, &reducer_, shards.own.count});
+    call_->report.bytes_sent += shards.own.count;
+  }
+  gather_.reserve(shards.others.size());
+  for (const TarShards::Shard& from : shards.others) {
+    gather_.emplace_back(layout_.result_at(from.range.first),
+                         slots(from.range.count, layout_.slot_bytes()), setting_.memory);
+    stage.receives.push_back({from.owner, &gather_.back(), from.range.count});
+  }
+}
+
+void TarCall::on_progress(const Event& event, Time now) {
+  switch (event.kind) {
+    case Event::Kind::stage_closed:
+      if (event.stage == kGather) {
+        gather_complete_ = event.closing == Closing::complete;
+      } else if (event.closing != Closing::complete) {
+        settle();
+      }
+      return;
+    case Event::Kind::acknowledged:
+      return lesson_.note_delivered(now);  // advance() asks the endpoint itself
+    case Event::Kind::clock:
+      clock_.start(
+          event.at, [this] { return work_left(copies()); }, now);
+      return limit_changed(now);
+    case Event::Kind::extended:
+      clock_.extend(event.elapsed, now);
+      return limit_changed(now);
+    case Event::Kind::late:
+      late_self_ = true;
+      return;
+    default:
+      return;  // RunningCall handles the others
+  }
+}
+
+bool TarCall::advance(Time now) {
+  if (finishing_) {
+    if (drops_copy(now)) work_.clear();
+    if (work_.idle()) end_whole(now);
+    return over();
+  }
+  if (!late_self_) endpoint_.advance(handle(), kGather, reducer_.ready());
+  close_for_work(now);
+  const bool in_doubt = endpoint_.in_doubt(handle());
+  asks_peers_ |= in_doubt && now >= clock_.gather_due();
+  if (!all_closed()) return false;
+  if (in_doubt) {
+    asks_peers_ = true;
+    wake_at_ = kNever;  // an answer ends it, or the endpoint's timer
+    return false;
+  }
+  call_->report.in_doubt |= asks_peers_ && now > clock_.end();
+  if (whole_since_ == kNever) {
+    whole_since_ = now;
+    settle_at_ = std::min(limit(), now + settling(now));
+  }
+  wake_at_ = settle_at_;
+  if (!may_finish(now)) return false;
+  finish(now);
+  return over();
+}
+
+/// Time for the work on the buffers if both stages closed now: settling, copying our shard if
+/// `with_copy`, decoding, and filling the slots that are missing. Zero for small buckets.
+Duration TarCall::work_left(bool with_copy) const {
+  if (bucket_bytes() <= setting_.piece_bytes) return Duration::zero();
+  std::uint64_t bytes = with_copy ? layout_.shards().own.count : 0;
+  bytes += std::uint64_t{reducer_.slots() - reducer_.ready()} * layout_.slot_bytes();
+  for (const TarShards::Shard& shard : layout_.shards().others) {
+    const MessageProgress message = endpoint_.progress(handle(), kGather, shard.owner);
+    bytes += std::uint64_t{message.slots - message.received} * layout_.slot_bytes();
+  }
+  if (coding_) bytes += coding_->layout().all_members() * coding_->block_bytes();
+  return setting_.work_rate->of(bytes);
+}
+
+void TarCall::close_for_work(Time now) {
+  if (late_self_ || closed(kGather)) clock_.stop_looking();
+  if (now >= clock_.look_at()) clock_.close_for_work(work_left(copies()), now);
+  wake_at_ = clock_.look_at();
+}
+
+/// How long to wait for confirmations that save the copy of our shard. A bounded call that lacks
+/// data has reached its bound.
+Duration TarCall::settling(Time now) const {
+  if (call_->report.mode == Mode::exact) return std::max(kLeastSettling, (now - submitted_) / 8);
+  return gather_complete_ ? kLeastSettling : Duration::zero();
+}
+
+/// Whether peers can still get our shard once this call has ended: it is retained, and they ask for
+/// missing data of the gather.
+bool TarCall::serves_afterwards() const {
+  const bool asked_for = setting_.mechanisms.repair || call_->report.mode == Mode::exact;
+  return retains() && asked_for;
+}
+
+/// When the call ends whatever it still waits for: a bounded one at its bound, unless this rank is
+/// late.
+Time TarCall::limit() const {
+  return late_self_ ? deadline_ : std::min(deadline_, clock_.end());
+}
+
+/// Whether the call may end. Peers may still ask for our shard, so they have to confirm it, or it
+/// is copied. Confirmations usually come within the time that the copy would cost.
+bool TarCall::may_finish(Time now) {
+  Time patience = call_->report.mode == Mode::bounded ? settle_at_ : deadline_;
+  // The call is over before its bound, because a rank is gone: our shard still has to be sent.
+  if (!late_self_ && call_->report.stages[kGather].closing != Closing::bound) {
+    patience = std::max(patience, whole_since_ + kLeastSettling);
+  }
+  // No peer can get the shard afterwards: the peers wait for it until their bounds. The same holds
+  // if the call has no time for a copy.
+  if (!serves_afterwards()) {
+    patience = limit();
+  } else if (!copies()) {
+    patience = limit() - work_left(false);
+  }
+  patience = std::min(patience, limit());
+  // After that only packets can end the wait.
+  if (now >= settle_at_) wake_at_ = now < patience ? patience : limit();
+  if (unheard()) return false;
+  if (layout_.shards().own.count == 0 || confirmed()) return true;
+  if (now < patience && !endpoint_.sent(handle(), kGather)) return false;
+  if (layout_.shards().own.count > kConfirmAbove && now < settle_at_) return false;
+  // A bounded call does not wait for ranks that are behind: its shard is not kept for them then.
+  return call_->report.mode == Mode::bounded || endpoint_.may_retain(layout_.shards().own.count) ||
+         now >= deadline_;
+}
+
+bool TarCall::confirmed() const {
+  return layout_.shards().own.count > kConfirmAbove && endpoint_.acknowledged(handle(), kGather);
+}
+
+/// Whether our shard is retained. Exact calls cannot do without that.
+bool TarCall::retains() const {
+  return setting_.mechanisms.retention || call_->report.mode == Mode::exact;
+}
+
+/// Whether our shard is copied for peers that may still ask for it. A bounded call makes no copy
+/// that would take more than an eighth of its bound: that time is worth more for data.
+bool TarCall::copies() const {
+  if (layout_.shards().own.count == 0 || late_self_ || !retains() || confirmed()) return false;
+  if (!clock_.has_started() || layout_.shards().own.count <= setting_.piece_bytes) return true;
+  return setting_.work_rate->of(layout_.shards().own.count) <= clock_.whole() / 8;
+}
+
+/// Whether the copy ends unfinished. It does when no peer needs it. It also does when the rest of
+/// the call's work takes all of the time until the end, and the rest of the copy takes more than a
+/// moment: a copy into memory that was never touched takes many times as long as the work before.
+bool TarCall::drops_copy(Time now) const {
+  if (confirmed()) return true;
+  const Time end = limit();
+  if (call_->report.mode != Mode::bounded || end == kNever) return false;
+  if (!retained_) return false;
+  const std::uint64_t left = layout_.shards().own.count - retained_->bytes.size();
+  const Duration takes = (left + setting_.piece_bytes - 1) / setting_.piece_bytes * work_.pace();
+  return now >= end - work_left(false) && takes > std::min(kLongestOverrun, (end - clock_.started()) / 8);
+}
+
+/// Rescales the slots of our shard that lack contributions, as work, after the scatter has closed.
+/// Work that was dropped halfway may be added again: it goes on at the first slot that is not
+/// ready.
+void TarCall::settle() {
+  work_.add(reducer_.slots() - reducer_.ready(), layout_.slot_bytes(),
+            [this](std::uint64_t, std::uint64_t count) {
+              reducer_.settle(static_cast<std::uint32_t>(count));
+            });
+}
+
+/// Copies our shard for the peers. Throws the exceptions of the memory resource, before anything is
+/// copied.
+void TarCall::retain() {
+  if (!copies()) return;
+  retained_ = std::make_unique<Retained>(setting_.memory);
+  retained_->stage = kGather;
+  retained_->bytes.reserve(layout_.shards().own.count);
+  retained_->contributors.reserve(reducer_.slots());
+  work_.add(
+      reducer_.slots(), layout_.slot_bytes(), [this](std::uint64_t first, std::uint64_t count) {
+        const SlotArray<std::byte> own = layout_.result_at(layout_.shards().own.first);
+        for (auto slot = static_cast<std::uint32_t>(first); slot < first + count; ++slot) {
+          const std::byte* const bytes = own[slot];
+          retained_->bytes.insert(retained_->bytes.end(), bytes,
+                                  bytes + layout_.length_of(layout_.shards().own.count, slot));
+          retained_->contributors.push_back(reducer_.contributors()[slot]);
+        }
+      });
+}
+
+/// Ends the call at once, or when our shard is copied. Its result is whole, or no more data will
+/// come.
+void TarCall::finish(Time now) {
+  if (finishing_) return;
+  finishing_ = true;
+  work_.restart_pace();
+  wake_at_ = kNever;
+  if (!copy_for_peers([this] { retain(); }, now)) return;
+  if (work_.idle()) end_whole(now);
+}
+
+void TarCall::end_whole(Time now) {
+  const bool whole = retained_ && retained_->contributors.size() == reducer_.slots();
+  if (late_self_ || confirmed() || !whole) retained_.reset();
+  report_end(now);
+  if (call_->report.mode == Mode::bounded) {
+    const bool held = clock_.has_started() && now - clock_.started() > call_->report.bound;
+    if (!held) call_->report.held = {};
+    report_result();
+    if (retained_ && !endpoint_.may_retain(retained_->bytes.size())) {
+      held_back_by_ = endpoint_.holding_back();
+      retained_.reset();
+    }
+  }
+  if (!late_self_ && !waited_in_vain_) {
+    lesson_.take(call_->report);
+    learn_losses();
+  }
+  close(std::move(retained_), absent());
+}
+
+void TarCall::report_result() {
+  LossAccount({.endpoint = endpoint_,
+               .handle = handle(),
+               .rank = setting_.rank,
+               .world = setting_.world,
+               .layout = layout_,
+               .reducer = reducer_,
+               .gather = gather_,
+               .coded = coding_ ? &coding_->layout() : nullptr,
+               .gone = gone_,
+               .late_self = late_self_,
+               .waits_for_live = clock_.waits_for_live()},
+              call_->report)
+      .fill();
+  report_nonfinite();
+}
+
+/// A rank for which no peer waited has no data in the result: a mark that it alone knows does not
+/// count.
+void TarCall::report_nonfinite() {
+  const Marks known = endpoint_.marks(handle());
+  Report& report = call_->report;
+  report.nonfinite = known.heard || (known.any() && !late_self_);
+  if (!report.nonfinite) return;
+  report.nonfinite_ranks = ranks_of(known.ranks);
+  report.detail += fmt::format(
+      "{}NaN or infinity in the input of {}: the result is NaN", report.detail.empty() ? "" : "; ",
+      report.nonfinite_ranks.empty() ? "an unknown rank"
+                                     : rendezvous::rank_list(report.nonfinite_ranks));
+}
+
+void TarCall::learn_losses() {
+  if (call_->report.mode == Mode::exact) return;
+  for (const TarShards::Shard& shard : layout_.shards().others) {
+    const MessageProgress message = endpoint_.progress(handle(), kScatter, shard.owner);
+    setting_.losses->learn(shard.owner, message.slots, message.received);
+  }
+}
+
+/// Owners whose shards are not available.
+std::uint64_t TarCall::absent() const {
+  if (call_->report.mode == Mode::exact || !retains()) return 0;
+  std::uint64_t ranks = late_self_ ? bit(setting_.rank) : 0;
+  for (const TarShards::Shard& shard : layout_.shards().others) {
+    const MessageProgress message = endpoint_.progress(handle(), kGather, shard.owner);
+    if (message.slots > 0 && message.received == 0) ranks |= bit(shard.owner);
+  }
+  return ranks;
+}
+
+void TarCall::complete_output() {
+  // In place, the memory that is filled here was lent for the scatter.
+  const Status status = call_->report.status;
+  const bool ended =
+      status == Status::complete || status == Status::partial || status == Status::late_self;
+  if (ended && closed(kScatter) && !call_->report.nonfinite) settle();
+  if (call_->report.nonfinite) {
+    output_.fill_with_nan();
+  } else if (coding_) {
+    if (ended) output_.decode(*coding_, late_self_);
+  } else if (status == Status::partial || status == Status::late_self) {
+    output_.fill_missing(late_self_);
+  }
+}
+
+std::optional<Time> TarCall::cut_at() const {
+  const bool cut = call_->report.stages[kGather].closing == Closing::bound &&
+                   whole_since_ != kNever && serves_afterwards();  // else it waits until its limit
+  return cut ? std::optional(whole_since_) : std::nullopt;
+}
+
+}  // namespace tarpon

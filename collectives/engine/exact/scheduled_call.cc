@@ -1,0 +1,153 @@
+#include "collectives/engine/exact/scheduled_call.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tarpon {
+
+ScheduledCall::ScheduledCall(const Setting& setting, std::shared_ptr<PendingCall> call,
+                             Endpoint& endpoint, Time submitted, Time now)
+    : RunningCall(setting, std::move(call), endpoint, submitted, now), executor_(make_executor()) {
+  call_->report.algorithm = call_->arguments.algorithm;
+  OperationSpec spec;
+  spec.tag = call_->arguments.tag;
+  spec.slot_bytes = setting.slot_bytes;
+  spec.signature = encode(signature());
+  spec.deadline = deadline_;
+  spec.began = setting.began;
+  spec.forwards = true;
+  spec.stages = executor_.stages();
+  call_->report.bytes_sent = executor_.bytes_sent();
+  open(spec, now);
+}
+
+ScheduledCall::~ScheduledCall() {
+  if (partials_) setting_.partial_buffers->release(std::move(*partials_));
+}
+
+/// Takes a buffer for partial results if they are not elements.
+ScheduleExecutor ScheduledCall::make_executor() {
+  const AllreduceArguments& arguments = call_->arguments;
+  Schedule schedule = schedule_of(arguments, setting_.world, setting_.rank,
+                                  setting_.mechanisms.rotation ? call_->report.operation : 0);
+  ScheduleExecutor::Shape shape;
+  shape.confirm_above = kConfirmAbove;
+  ChunkSums::Shape& chunks = shape.chunks;
+  chunks.rank = setting_.rank;
+  chunks.input = static_cast<const std::byte*>(arguments.input);
+  chunks.sums.output = static_cast<std::byte*>(arguments.output);
+  chunks.sums.most_bytes = setting_.slot_bytes;
+  chunks.sums.type = arguments.type;
+  chunks.sums.function = arguments.function;
+  chunks.sums.world = setting_.world;
+  chunks.sums.custom = arguments.custom;
+  if (needs_partials(arguments.type, arguments.function)) {
+    partials_ = setting_.partial_buffers->allocate(ChunkSums::partial_results(schedule));
+    chunks.sums.partials = partials_->get();
+  }
+  chunks.slot_bytes = setting_.slot_bytes;
+  chunks.buffers = setting_.partial_buffers;
+  return ScheduleExecutor(std::move(schedule), shape);
+}
+
+OperationSignature ScheduledCall::signature() const {
+  OperationSignature result = common_signature();
+  result.algorithm = call_->arguments.algorithm;
+  if (result.algorithm == Algorithm::two_level_tar) {
+    const std::uint32_t given = call_->arguments.group_size;
+    result.group_size =
+        static_cast<std::uint8_t>(given != 0 ? given : default_group_size(setting_.world));
+  }
+  if (result.algorithm == Algorithm::late_rank) {
+    result.late_rank = static_cast<std::uint8_t>(1 + call_->arguments.late_rank);
+  }
+  result.shares = call_->arguments.shares.hash();
+  result.slot_bytes = static_cast<std::uint16_t>(setting_.slot_bytes);
+  return result;
+}
+
+std::vector<Rank> ScheduledCall::absent_ranks() const {
+  const std::vector<Rank> silent = ranks_of(endpoint_.silent());
+  std::vector<Rank> unheard;
+  for (Rank peer = 0; peer < setting_.world; ++peer) {
+    if (peer != setting_.rank && !endpoint_.progress(handle(), 0, peer).heard) {
+      unheard.push_back(peer);
+    }
+  }
+  if (!unheard.empty()) return unheard;
+  if (all_closed()) return ranks_of(endpoint_.silent() & endpoint_.unacknowledged(handle()));
+  return silent.empty() ? RunningCall::absent_ranks() : silent;
+}
+
+bool ScheduledCall::advance(Time now) {
+  if (finishing_) {
+    if (confirmed()) work_.clear();
+    if (work_.idle()) end_whole(now);
+    return over();
+  }
+  executor_.advance(endpoint_, handle());
+  if (!all_closed() || unheard()) return false;
+  if (settle_at_ == kNever) {
+    settle_at_ = now;
+    if (executor_.confirms_kept()) settle_at_ += std::max(kLeastSettling, (now - submitted_) / 8);
+    settle_at_ = std::min(settle_at_, deadline_);
+  }
+  wake_at_ = now < settle_at_ ? settle_at_ : deadline_;
+  if (!may_finish(now)) return false;
+  finish(now);
+  return over();
+}
+
+/// Whether all receivers have the kept piece.
+bool ScheduledCall::confirmed() const {
+  return executor_.confirms_kept() && endpoint_.acknowledged(handle(), executor_.kept_stage());
+}
+
+/// Whether peers have the data that this rank forwards, or a copy may be kept for them. At the
+/// deadline the call ends in any case, because its own result is whole.
+bool ScheduledCall::may_finish(Time now) const {
+  if (now >= deadline_) return true;
+  if (!keeps()) return endpoint_.unacknowledged(handle()) == 0;
+  if (executor_.kept_slots() == 0 || confirmed()) return true;
+  if (executor_.confirms_kept() && now < settle_at_) return false;
+  return endpoint_.sent(handle(), executor_.kept_stage()) &&
+         endpoint_.may_retain(executor_.kept_bytes());
+}
+
+void ScheduledCall::finish(Time now) {
+  if (finishing_) return;
+  finishing_ = true;
+  wake_at_ = kNever;
+  if (!copy_for_peers([this, now] { copy_kept(now); }, now)) return;
+  if (work_.idle()) end_whole(now);
+}
+
+/// Copies the kept piece, as work; not a large one if there is no room for it at the deadline.
+/// Throws the exceptions of the memory resource, before anything is copied.
+void ScheduledCall::copy_kept(Time now) {
+  if (!keeps() || executor_.kept_slots() == 0 || confirmed()) return;
+  const bool has_room = endpoint_.may_retain(executor_.kept_bytes());
+  if (executor_.confirms_kept() && now >= deadline_ && !has_room) return;
+  copy_ = std::make_unique<Retained>(setting_.memory);
+  copy_->stage = executor_.kept_stage();
+  copy_->bytes.reserve(executor_.kept_bytes());
+  copy_->contributors.reserve(executor_.kept_slots());
+  work_.add(executor_.kept_slots(), setting_.slot_bytes,
+            [this](std::uint64_t first, std::uint64_t count) {
+              executor_.copy_kept(static_cast<std::uint32_t>(first),
+                                  static_cast<std::uint32_t>(count), *copy_);
+            });
+}
+
+void ScheduledCall::end_whole(Time now) {
+  if (confirmed()) copy_.reset();
+  report_end(now);
+  // Ranks that still lack data could not get it any more, and are told. A rank that is evicted
+  // tells the others nothing.
+  const bool cut = now >= deadline_ && copy_ == nullptr;
+  const std::uint64_t lacking = cut ? endpoint_.unacknowledged(handle()) : 0;
+  if (lacking != 0) return abort_operation(AbortReason::late, lacking);
+  close(std::move(copy_), 0);
+}
+
+}  // namespace tarpon
