@@ -16,8 +16,9 @@
 // survivors. A rank whose communicator is destroyed without close() is dead to the others.
 //
 // If a rank is so late that the others would have to retain more for it than their limit
-// (CommunicatorOptions::retain_bytes), they wait for it until the deadline of a bounded call, then
-// evict it: they treat it as dead, and all its calls end as evicted. So do the calls of a rank that
+// (CommunicatorOptions::retain_bytes), bounded calls go on without keeping results for it. Once
+// that has lasted as long as a call's deadline, the others evict it: they treat it as dead, and all
+// its calls end as evicted. So do the calls of a rank that
 // was dead by silence and runs again. Both come back this way:
 //   the excluded rank                              the others
 //   allreduce() says Status::evicted               agree() names it in StepVerdict::rejoin
@@ -55,7 +56,7 @@ namespace tarpon {
 
 class ControlChannel;     // collectives/rendezvous/control.h
 struct EndpointCounters;  // transport/counters.h
-struct PendingCall;       // collectives/engine/pending_call.h
+struct PendingCall;       // collectives/engine/call/pending_call.h
 struct PortStatistics;    // transport/port.h
 enum class Regroup : std::uint8_t;
 

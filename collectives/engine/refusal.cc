@@ -71,7 +71,8 @@ std::optional<Refusal> refusal_of_shares(const AllreduceArguments& arguments, st
     text = fmt::format("shares need 1 to {} weights, none negative, with a finite sum above 0",
                        Shares::kMostRanks);
   } else if (shares.ranks() != world) {
-    text = fmt::format("shares of {} ranks for {}; give one for each rank", shares.ranks(), world);
+    text = fmt::format("{} shares for a job of {} ranks; give one for each rank", shares.ranks(),
+                       world);
   } else if (arguments.algorithm != Algorithm::tar && arguments.algorithm != Algorithm::automatic) {
     text = fmt::format("shares are of algorithm {}, not {}; give none", name(Algorithm::tar),
                        name(arguments.algorithm));

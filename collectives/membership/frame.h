@@ -28,7 +28,7 @@ enum class FrameKind : std::uint32_t {
   here = 8,             // no body: the sign of life
   rejoin = 9,           // as shrink, for rejoin()
   rejoin_plan = 10,     // a ShrinkPlan
-  epoch_level = 11,     // u32: the sender's results are calm (0), between (1), lossy (2)
+  epoch_level = 11,     // u32: the sender is calm (0), between (1), lossy (2) or costly (3)
   epoch_question = 12,  // u32 round: how far have your calls come?
   epoch_answer = 13,    // u32 round, u32 latest epoch, u32 tag and u32 next operation of each
   epoch_record = 14,    // u32 epoch, u32 whether coded, u32 tag and u32 first operation of each
