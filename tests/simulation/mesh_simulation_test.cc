@@ -1,12 +1,13 @@
 // Seeded jobs over a simulated control mesh: streams break, hosts vanish, processes stop or are
-// killed, strangers come, and the ranks agree, leave and shrink meanwhile. What must come out:
-// equal rows on all live ranks after healing, nobody dead without cause, the same verdicts, ends
-// by their deadlines, bounded memory. More seeds: MESH_SEEDS=50000.
+// killed, strangers come, and the ranks agree, leave, shrink, evict and wait in rejoin() meanwhile.
+// What must come out: equal rows on all live ranks after healing, nobody dead without cause, the
+// same verdicts, ends by their deadlines, bounded memory. More seeds: MESH_SEEDS=50000.
 #include <gtest/gtest.h>
 
 #include <bit>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 
 #include "tests/simulation/mesh_job.h"
 #include "tests/support/sanitized.h"
@@ -78,6 +79,7 @@ class Scenario {
       : draw_(seed * 2 + 1),
         cuts_(seed ^ 0x63757473),
         losses_(seed ^ 0x6c6f7373),
+        outs_(seed ^ 0x6f757473),
         job_(seed, static_cast<Rank>(2 + Random(seed).below(6))) {}
 
   void run() {
@@ -87,6 +89,8 @@ class Scenario {
     for (int turn = 0; turn < 12; ++turn) {
       act();
       if (cuts_.chance(0.1)) cut_data();
+      if (outs_.chance(0.1)) agree_without_one();
+      if (outs_.chance(0.02)) evict_one();
       // Often so soon that messages of the last act are still under way.
       job_.run(Duration(draw_.below(draw_.chance(0.5) ? 3'000'000 : 400'000'000)));
       check_always();
@@ -212,6 +216,50 @@ class Scenario {
     job_.data_cut = 0;
   }
 
+  /// A running rank, every second time one that some rank takes for the decider.
+  std::optional<Rank> any_out() {
+    Rank rank = static_cast<Rank>(outs_.below(job_.size()));
+    if (job_.runs(rank) && outs_.chance(0.5)) rank = job_[rank].member().decider();
+    if (rank >= job_.size() || !job_.runs(rank) || job_[rank].left) return std::nullopt;
+    return rank;
+  }
+
+  /// A rank waits in rejoin() while the others agree on a step, and goes on without it.
+  void agree_without_one() {
+    const std::optional<Rank> out = any_out();
+    if (!out) return;
+    const std::uint64_t step = ++steps_;
+    tell(std::to_string(*out) + " waits in rejoin() for a while; the others take step " +
+         std::to_string(step));
+    job_[*out].member().wait_for_plan(Regroup::rejoin, job_.world.now);
+    job_[*out].advance();
+    job_.run(Duration(outs_.below(50'000'000)));
+    for (Rank rank = 0; rank < job_.size(); ++rank) {
+      if (rank == *out || !job_.runs(rank) || !outs_.chance(0.9)) continue;
+      if (!job_[rank].reported.insert(step).second) continue;
+      job_[rank].member().report(step, {}, 500ms, job_.world.now);
+      job_[rank].advance();
+    }
+    job_.run(Duration(outs_.below(outs_.chance(0.5) ? 3'000'000 : 600'000'000)));
+    if (!job_.runs(*out)) return;
+    job_[*out].member().stop_waiting(Regroup::rejoin, job_.world.now);
+    job_[*out].advance();
+  }
+
+  /// The others have no room to retain results for a rank: they evict it.
+  void evict_one() {
+    const std::optional<Rank> out = any_out();
+    if (!out || crashes_ + 2 > job_.size()) return;
+    tell(std::to_string(*out) + " is evicted");
+    evicted_ |= bit(*out);
+    for (Rank rank = 0; rank < job_.size(); ++rank) {
+      if (rank == *out || !job_.runs(rank)) continue;
+      job_[rank].member().wish_eviction(bit(*out), job_.world.now);
+      job_[rank].advance();
+    }
+    job_.run(Duration(outs_.below(100'000'000)));
+  }
+
   void report_step() {
     const std::uint64_t step = ++steps_;
     tell("step " + std::to_string(step));
@@ -311,6 +359,7 @@ class Scenario {
   void rejoin_all() {
     if (liar_) return;
     std::uint64_t all = 0, dead = 0;
+    std::map<Rank, std::size_t> before;  // plans, of a rank that waited alone
     // Otherwise the plan may wait for a rank that does not come, or ranks with proof are apart.
     bool whole = (vanished_ | reused_) == 0 && !refused_quietly_;
     for (Rank rank = 0; rank < job_.size(); ++rank) {
@@ -321,7 +370,9 @@ class Scenario {
       for (Rank rank = 0; rank < job_.size(); ++rank) {
         if (!job_.runs(rank) || job_[rank].left || live(rank) == out) continue;
         all |= bit(rank);
-        if (out) dead |= bit(rank);
+        // An evicted rank may plan (shrink.h).
+        if (job_[rank].member().facts().standing(rank) == Standing::dead) dead |= bit(rank);
+        before[rank] = job_[rank].rejoin_plans.size();
         job_[rank].member().plans(Regroup::rejoin).enter();
         job_[rank].advance();
         job_.run(Duration(draw_.below(5'000'000)));
@@ -333,15 +384,16 @@ class Scenario {
       if ((all & bit(rank)) == 0) continue;
       const std::string where = "rank " + std::to_string(rank) + " in rejoin(): ";
       const auto& plans = job_[rank].rejoin_plans;
-      check(plans.size() == 1 || (plans.empty() && !whole),
-            where + std::to_string(plans.size()) + " plans, " +
+      const std::size_t count = plans.size() - before[rank];
+      check(count == 1 || (count == 0 && !whole),
+            where + std::to_string(count) + " plans, " +
                 job_[rank].member().plans(Regroup::rejoin).lacking());
-      if (plans.empty()) continue;
-      const ShrinkPlan& plan = plans.front();
+      if (count == 0) continue;
+      const ShrinkPlan& plan = plans.back();
       check(plan.members == all || !whole, where + "wrong members");
       const auto& decided = job_[plan.planner].rejoin_plans;
-      check(!decided.empty() && plan.address == decided.front().address &&
-                plan.members == decided.front().members && plan.planner == decided.front().planner,
+      check(!decided.empty() && plan.address == decided.back().address &&
+                plan.members == decided.back().members && plan.planner == decided.back().planner,
             where + "another plan");
       check(plan.planner == std::countr_zero(all & ~dead) || !whole || all == dead,
             where + "planned by " + std::to_string(plan.planner));
@@ -385,7 +437,8 @@ class Scenario {
     if (job_.runs(of)) {
       const Standing due = job_[of].left ? Standing::left : Standing::live;
       const bool voted_out = excused_ && row.standing == Standing::dead;
-      check(row.standing == due || voted_out, where + "without cause");
+      const bool put_out = (evicted_ & bit(of)) != 0 && row.standing == Standing::evicted;
+      check(row.standing == due || voted_out || put_out, where + "without cause");
       const bool by_votes = row.evidence.starts_with("silent for");
       check(row.standing != Standing::dead || by_votes || refused_quietly_,
             where + "a proof though it runs");
@@ -445,12 +498,13 @@ class Scenario {
   }
 
   Random draw_;
-  Random cuts_, losses_;  // apart, so that the rest of a seed stays as it was
+  Random cuts_, losses_, outs_;  // apart, so that the rest of a seed stays as it was
   MeshJob job_;
   std::string failure_, story_;
   std::vector<std::unique_ptr<Stranger>> strangers_;
   std::map<Rank, Time> crashed_;
   std::uint64_t vanished_ = 0, reused_ = 0;
+  std::uint64_t evicted_ = 0;  // by the wish of others
   std::uint32_t crashes_ = 0;
   std::uint64_t steps_ = 0;
   bool excused_ = false;          // a rank was away for so long that votes may have excluded it
