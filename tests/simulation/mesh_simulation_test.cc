@@ -193,6 +193,7 @@ class Scenario {
         tell("the door of " + name + " refuses for " + std::to_string(length / 1ms) + " ms");
         if (!job_.busy) excused_ = refused_quietly_ = true;  // no packet says that it lives
         calm_ = false;
+        refused_ = true;
         job_.world.refuse(rank, true);
         for (int i = 0; i < 10; ++i) job_.world.break_one(static_cast<int>(draw_.below(3)));
         job_.run(length);
@@ -210,6 +211,7 @@ class Scenario {
     const Duration length(cuts_.below(cuts_.chance(0.5) ? 1'000'000'000 : 5'000'000'000));
     tell("the data path of " + std::to_string(rank) + " is cut for " +
          std::to_string(length / 1ms) + " ms");
+    if (refused_) excused_ = refused_quietly_ = true;  // the refusal may have been a moment ago
     if (length > MeshRank::kDeadAfter / 2) excused_ = true;
     job_.data_cut = bit(rank);
     job_.run(length);
@@ -366,12 +368,13 @@ class Scenario {
       const bool row_is_left = job_[rank].member().facts().standing(rank) == Standing::left;
       if (job_.runs(rank) && job_[rank].left && !row_is_left) whole = false;  // it was dead before
     }
-    for (const bool out : {true, false}) {
+    // A planner that is evicted or live does not wait for dead ranks that come later.
+    for (const Standing standing : {Standing::dead, Standing::evicted, Standing::live}) {
       for (Rank rank = 0; rank < job_.size(); ++rank) {
-        if (!job_.runs(rank) || job_[rank].left || live(rank) == out) continue;
+        if (!job_.runs(rank) || job_[rank].left) continue;
+        if (job_[rank].member().facts().standing(rank) != standing) continue;
         all |= bit(rank);
-        // An evicted rank may plan (shrink.h).
-        if (job_[rank].member().facts().standing(rank) == Standing::dead) dead |= bit(rank);
+        if (standing == Standing::dead) dead |= bit(rank);
         before[rank] = job_[rank].rejoin_plans.size();
         job_[rank].member().plans(Regroup::rejoin).enter();
         job_[rank].advance();
@@ -390,7 +393,8 @@ class Scenario {
                 job_[rank].member().plans(Regroup::rejoin).lacking());
       if (count == 0) continue;
       const ShrinkPlan& plan = plans.back();
-      check(plan.members == all || !whole, where + "wrong members");
+      check(plan.members == all || !whole, where + "wrong members " + std::to_string(plan.members) +
+                                               ", not " + std::to_string(all));
       const auto& decided = job_[plan.planner].rejoin_plans;
       check(!decided.empty() && plan.address == decided.back().address &&
                 plan.members == decided.back().members && plan.planner == decided.back().planner,
@@ -508,6 +512,7 @@ class Scenario {
   std::uint32_t crashes_ = 0;
   std::uint64_t steps_ = 0;
   bool excused_ = false;          // a rank was away for so long that votes may have excluded it
+  bool refused_ = false;          // a door has refused
   bool refused_quietly_ = false;  // a door refused while no packets flowed
   bool calm_ = true;              // no stream has broken but by a crash
   bool liar_ = false;

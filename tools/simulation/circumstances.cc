@@ -44,7 +44,7 @@ bool Circumstances::only_late() const {
         FaultKind::hostile, FaultKind::lies}) {
     if (on(kind)) return false;
   }
-  return plan_.pauses.empty() && !plan_.loses_victim() && !plan_.loses_long_bursts() &&
+  return plan_.pauses.empty() && !plan_.loses_victim() && !plan_.may_silence_live_ranks() &&
          plan_.mechanisms.repair && plan_.mechanisms.scatter_repair && plan_.mechanisms.retention;
 }
 

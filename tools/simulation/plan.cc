@@ -242,14 +242,13 @@ Mechanisms draw_mechanisms(Random& random) {
   Mechanisms result;
   const bool all = random.chance(0.5);
   if (random.chance(0.2)) result = Mechanisms::optireduce();
-  if (random.chance(0.1)) result.inflow = InflowRule::buffers;
   if (random.chance(0.3)) result.inflow = InflowRule::incast;
   if (random.chance(0.3)) result.sending = SendRule::timely;
   for (bool* one : {&result.rotation, &result.repair, &result.scatter_repair, &result.retention,
                     &result.x_loop, &result.nonfinite}) {
     if (random.chance(0.2)) *one = false;
   }
-  if (random.chance(0.4)) result.rescale = static_cast<Rescale>(random.below(3));
+  if (random.chance(0.15)) result.rescale = Rescale::none;
   return all ? Mechanisms{} : result;
 }
 
@@ -390,6 +389,12 @@ std::string describe(const SimulationPlan& plan) {
 bool SimulationPlan::loses_long_bursts() const {
   constexpr double kLeavesLongBurst = 0.15;
   return links && links->ingress.burst_loss_leave < kLeavesLongBurst;
+}
+
+bool SimulationPlan::may_silence_live_ranks() const {
+  constexpr double kManyLosses = 0.2;
+  const bool bursts = links && links->ingress.burst_loss_enter > 0;
+  return loses_long_bursts() || (bursts && faults.loss > kManyLosses);
 }
 
 bool SimulationPlan::deadlines_may_pass() const {

@@ -162,6 +162,9 @@ struct SimulationPlan {
   /// Whether links lose bursts of more than 7 packets on average. A burst lasts for packets, not
   /// for a time, so it may take all repairs and signs of life until a live rank counts as silent.
   bool loses_long_bursts() const;
+  /// Whether losses may take all repairs and signs of life of a live rank until it counts as
+  /// silent: long bursts, or bursts beside more than a fifth of single losses.
+  bool may_silence_live_ranks() const;
   /// Whether exact calls, and a rank that leaves, may have to wait until their deadlines.
   bool deadlines_may_pass() const;
 
