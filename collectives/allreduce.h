@@ -251,11 +251,8 @@ struct Report {
   bool nonfinite = false;
   std::vector<Rank> nonfinite_ranks;  // whose input; empty if that is not known
   Rescale rescale = Rescale::count;   // how slots that lack contributions were weighed
-  /// Rescale::inverse: the factor of each rank's contribution to this rank's own shard; empty: 1
-  /// for all. The factors of other shards are in their owners' reports.
-  std::vector<double> weights;
-  std::vector<Rank> late_ranks;  // nothing of theirs is in the result
-  std::vector<Rank> blamed;      // mismatch, aborted, peer_dead, peer_left, evicted
+  std::vector<Rank> late_ranks;       // nothing of theirs is in the result
+  std::vector<Rank> blamed;           // mismatch, aborted, peer_dead, peer_left, evicted
   AbortReason abort_reason = AbortReason::given_up;  // aborted
   /// One line for a human. When complete: empty, or why learnt shares stayed as they were.
   std::string detail;

@@ -36,8 +36,6 @@ std::string_view name(InflowRule rule) {
       return "window";
     case InflowRule::incast:
       return "incast";
-    case InflowRule::buffers:
-      return "buffers";
   }
   return "?";
 }
@@ -50,8 +48,6 @@ std::string_view name(Rescale rescale) {
   switch (rescale) {
     case Rescale::count:
       return "count";
-    case Rescale::inverse:
-      return "inverse";
     case Rescale::none:
       return "none";
   }

@@ -20,14 +20,6 @@ enum class Rescale : std::uint8_t {
   /// (N - w) / (N - 1): 1.05 and 0.95 with 2 ranks and 5 %, 1.33 and 0.89 with 4 ranks and 25 %.
   /// Rotation spreads the bias over the ranks.
   count,
-  /// Each remote contribution that came, of rank s, times 1 / (1 - p_s): on average it weighs
-  /// (1 - p) / (1 - p) = 1, like the owner's own. That applies to slots that lack nothing, too:
-  /// without the factor there, it would weigh 1 - p (1 - p)^(N-2) on average. The weights of one
-  /// slot do not add up to N, so that the sum varies more. p_s is measured
-  /// (collectives/engine/call/sender_loss.h). Where it is 0 this is plain addition, else each
-  /// arriving
-  /// slot is multiplied and added in one pass.
-  inverse,
   /// No weights: a lost contribution counts as zero, and an average divides by N. A remote
   /// contribution weighs 1 - p on average. OptiReduce's public code does this.
   none,

@@ -44,6 +44,58 @@ struct EndpointMemory {
   std::uint32_t parked = 0;            // packets that wait for their operation
 };
 
+struct Operation;
+class Standings;
+
+/// Looks at one operation. Valid until the endpoint's next call that is not const. Of an operation
+/// that is not open it says nothing: no marks, no doubt, no rank that takes no part; the others
+/// REQUIRE that it is open.
+class OperationView {
+ public:
+  /// The terms that the READY of `peer` carried; nothing before it has come.
+  std::optional<CallTerms> terms(Rank peer) const;
+
+  /// Whether `peer` has left and takes no part in this operation, or is dead.
+  bool takes_no_part(Rank peer) const;
+
+  /// Progress of the message from `peer` in `stage`; zeros when there is none.
+  MessageProgress progress(std::uint8_t stage, Rank peer) const;
+
+  /// The time that `peer` expects the operation to take, in units of 16 us; 0: unknown.
+  std::uint16_t stage_time(Rank peer) const;
+
+  /// The marks that this rank knows of. Every packet of a rank with a mark says so, and so does
+  /// everything that other ranks send once they have heard of it. So a rank that has not heard of a
+  /// mark has no data of the rank that set it.
+  Marks marks() const;
+
+  /// Whether every slot of `stage` has gone out once, except to peers that have not begun and whose
+  /// initial credit is used up.
+  bool sent(std::uint8_t stage) const;
+
+  /// Whether every message of `stage` that asks for acknowledgement has it.
+  bool acknowledged(std::uint8_t stage) const;
+
+  /// The ranks whose acknowledgements are missing, over all stages. Bit r: rank r.
+  std::uint64_t unacknowledged() const;
+
+  /// Bounded: whether this rank is asking its peers if they have closed the operation without
+  /// anything of its last stage. Until they have answered (see LatenessPolicy), a rank that ends
+  /// the operation may hold what the others count as missing. That stage stays open until then,
+  /// beyond its end.
+  bool in_doubt() const;
+
+ private:
+  friend class Endpoint;
+  OperationView(const Operation* operation, const Standings& standings, Rank self)
+      : operation_(operation), standings_(standings), self_(self) {}
+  const Operation& open(const char* what) const;
+
+  const Operation* operation_;
+  const Standings& standings_;
+  Rank self_;
+};
+
 class Endpoint {
  public:
   /// `port` describes the port whose packets will be exchanged; it need not live longer.
@@ -97,9 +149,6 @@ class Endpoint {
   /// has closed, and on a late rank. REQUIRES: set_ends() was called.
   void end_stage(OperationHandle operation, std::size_t stage, Time now);
 
-  /// The terms that the READY of `peer` carried; nothing before it has come.
-  std::optional<CallTerms> terms(OperationHandle operation, Rank peer) const;
-
   /// Whether close() may retain `bytes` more now; when not, wait for acknowledgements or for the
   /// peers' next operations. Always true when nothing is retained.
   bool may_retain(std::uint64_t bytes) const;
@@ -109,6 +158,9 @@ class Endpoint {
 
   /// What the endpoint holds for operations that are over, or not begun.
   EndpointMemory memory() const;
+
+  /// Looks at an operation.
+  OperationView view(OperationHandle operation) const;
 
   /// Ends the operation here: its sends stop, its sinks and sources are not touched again. With
   /// `retained`, peers are served from it until each of them has passed this operation. `absent`
@@ -133,9 +185,6 @@ class Endpoint {
   /// says that it is gone.
   void peer_left(Rank peer, std::span<const NextNumber> next_numbers, Time now);
 
-  /// Whether `peer` has left and takes no part in this operation, or is dead.
-  bool takes_no_part(OperationHandle operation, Rank peer) const;
-
   /// Ranks that are silent: bit r: rank r. Bounded operations, open ones and new ones, go on
   /// without a silent rank. Packets that still come from it count. Exact operations wait.
   std::uint64_t silent() const;
@@ -150,17 +199,6 @@ class Endpoint {
   /// The next number of each tag that this rank or some live peer has not passed, as far as heard.
   std::vector<NextNumber> unpassed() const;
 
-  /// Progress of the message from `peer` in `stage`; zeros when there is none.
-  MessageProgress progress(OperationHandle operation, std::uint8_t stage, Rank peer) const;
-
-  /// The time that `peer` expects the operation to take, in units of 16 us; 0: unknown.
-  std::uint16_t stage_time(OperationHandle operation, Rank peer) const;
-
-  /// The marks that this rank knows of. Every packet of a rank with a mark says so, and so does
-  /// everything that other ranks send once they have heard of it. So a rank that has not heard of a
-  /// mark has no data of the rank that set it.
-  Marks marks(OperationHandle operation) const;
-
   /// When the last packet of `peer` came, of any operation; Time{}: never.
   Time last_heard(Rank peer) const;
 
@@ -171,25 +209,9 @@ class Endpoint {
   /// far as heard. Each of them makes this rank late if it begins it (Event::Kind::late).
   std::uint32_t ended_elsewhere(std::uint32_t tag, std::uint32_t number) const;
 
-  /// Whether every slot of `stage` has gone out once, except to peers that have not begun and whose
-  /// initial credit is used up.
-  bool sent(OperationHandle operation, std::uint8_t stage) const;
-
   /// Returns how many DATA packets came after their stage or operation had closed: of this
   /// operation, and of earlier ones of its tag that no call has counted yet. Resets the count.
   std::uint64_t take_late_packets(OperationHandle operation);
-
-  /// Whether every message of `stage` that asks for acknowledgement has it.
-  bool acknowledged(OperationHandle operation, std::uint8_t stage) const;
-
-  /// The ranks whose acknowledgements are missing, over all stages. Bit r: rank r.
-  std::uint64_t unacknowledged(OperationHandle operation) const;
-
-  /// Bounded: whether this rank is asking its peers if they have closed the operation without
-  /// anything of its last stage. Until they have answered (see LatenessPolicy), a rank that ends
-  /// the operation may hold what the others count as missing. That stage stays open until then,
-  /// beyond its end.
-  bool in_doubt(OperationHandle operation) const;
 
   // -- messages on verdicts --------------------------------------------------------------------
 

@@ -11,9 +11,8 @@ namespace tarpon {
 
 /// How a receiver limits what is sent to it.
 enum class InflowRule : std::uint8_t {
-  window,   // credit over all senders, adapted and paced by loss, delivery and delay
-  incast,   // OptiReduce: a number of senders at once, +1 after a clean round, half after loss
-  buffers,  // as much as the receive buffers hold
+  window,  // credit over all senders, adapted and paced by loss, delivery and delay
+  incast,  // OptiReduce: a number of senders at once, +1 after a clean round, half after loss
 };
 
 /// What limits a sender besides credit.

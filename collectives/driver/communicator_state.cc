@@ -105,11 +105,14 @@ void Communicator::State::start() {
            },
        .rejoining =
            [this](std::uint64_t ranks) {
-             driven_.tell([&](Engine& engine) { engine.set_rejoining(ranks, monotonic_now()); });
+             driven_.tell(
+                 [&](Engine& engine) { engine.endpoint().set_rejoining(ranks, monotonic_now()); });
            },
        .send =
            [this](const std::vector<AgreementPacket>& packets) {
-             driven_.tell([&](Engine& engine) { engine.send(packets); });
+             driven_.tell([&](Engine& engine) {
+               for (const AgreementPacket& packet : packets) engine.endpoint().send(packet);
+             });
            }});
 }
 

@@ -132,7 +132,7 @@ bool Driven::progress(bool piece_has_ended) {
 
 /// Gives the membership the messages on verdicts that have come. REQUIRES: the mutex.
 void Driven::take_agreements() {
-  const std::vector<AgreementPacket> packets = engine_.take_agreements();
+  const std::vector<AgreementPacket> packets = engine_.endpoint().take_agreements();
   if (!stopped_) membership_.receive(packets);
 }
 

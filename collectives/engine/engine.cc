@@ -1,7 +1,6 @@
 #include "collectives/engine/engine.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <exception>
@@ -15,7 +14,6 @@
 #include "collectives/engine/exact/scheduled_call.h"
 #include "collectives/engine/flight_events.h"
 #include "collectives/engine/kernels/reduce.h"
-#include "collectives/engine/report/peer_report.h"
 #include "collectives/rank_list.h"
 #include "transport/rank_mask.h"
 
@@ -28,8 +26,6 @@ Engine::Engine(const EngineOptions& options, Port& port)
       bounds_(std::make_unique<Bounds>(BoundsOptions{.world_size = options.endpoint.world_size,
                                                      .loss_target = options.mechanisms.loss_target,
                                                      .x_loop = options.mechanisms.x_loop})),
-      losses_(options.endpoint.world_size),
-      rescaling_(rescaling_by(options.mechanisms.rescale)),
       coded_calls_(std::make_unique<CodedCalls>(
           CodedCalls::Setting{.encoding = {.world = options.endpoint.world_size,
                                            .slot_bytes = options.slot_bytes,
@@ -40,7 +36,11 @@ Engine::Engine(const EngineOptions& options, Port& port)
                               .memory = options.call_memory})),
       partial_buffers_(std::make_unique<FloatBufferPool>(options.call_memory)),
       work_rates_{std::make_unique<WorkRate>(), std::make_unique<WorkRate>()},
-      missed_(options.endpoint.remembered_tags),
+      pieces_(*coded_calls_, running_, options.piece_bytes),
+      unbegun_({.options = options_.endpoint,
+                .endpoint = endpoint_,
+                .coded = *coded_calls_,
+                .pieces = pieces_}),
       facts_(options.endpoint.world_size) {}
 
 Engine::~Engine() = default;
@@ -61,8 +61,10 @@ bool Engine::looks_nonfinite(const AllreduceArguments& arguments) const {
               .finite(arguments.input, arguments.count);
 }
 
-void Engine::set_loss_target(double share) {
-  bounds_->set_loss_target(share);
+std::optional<Refusal> Engine::refusal(const AllreduceArguments& arguments) const {
+  return refusal_of(arguments, {.world = options_.endpoint.world_size,
+                                .slot_bytes = options_.slot_bytes,
+                                .rotation = options_.mechanisms.rotation});
 }
 
 std::shared_ptr<PendingCall> Engine::submit(const AllreduceArguments& arguments, Time now) {
@@ -88,45 +90,39 @@ std::shared_ptr<PendingCall> Engine::submit(const AllreduceArguments& arguments,
   if (arguments.algorithm == Algorithm::automatic) call->arguments.algorithm = Algorithm::tar;
   call->nonfinite = nonfinite;
   call->report.tag = arguments.tag;
-  if (broken_ || aborted_) {
-    call->report.operation = next_unbegun(arguments.tag);
-    end_unbegun(*call, broken_ ? *broken_ : *aborted_, asked, now);
+  if (const CallEnding* const ending = final_ending()) {
+    call->report.operation = unbegun_.next_unnumbered(arguments.tag);
+    unbegun_.end(*call, *ending, asked, now);
     return call;
   }
   if (options_.endpoint.world_size == 1) {
-    end_alone(*call, refused);
+    run_alone(*call, refused);
     return call;
   }
   call->report.operation = next_number(arguments.tag);
   if (refused) {
-    note_refused(*call, *refused, asked, now);
+    unbegun_.refuse(*call, *refused, asked, now);
   } else {
     coded_calls_->note_submitted(arguments, outstanding());
   }
-  const bool queued = std::any_of(waiting_.begin(), waiting_.end(), [&](const Waiting& waiting) {
-    return waiting.call->arguments.tag == arguments.tag;
-  });
   held = held && !refused;
-  const Waiting next{.call = call, .submitted = asked, .over = refused.has_value(), .held = held};
-  if (queued || held || !endpoint_.can_submit(arguments.tag)) {
-    waiting_.push_back(next);
-    if (refused) {
-      ++over_waiting_;
-    } else {
-      next_expiry_ = std::min(next_expiry_, next.deadline());
-    }
-  } else if (refused) {
-    pass_over(*call, now);
+  UnbegunCalls::Waiting next{
+      .call = call, .submitted = asked, .over = refused.has_value(), .held = held};
+  if (unbegun_.has(arguments.tag) || held || !endpoint_.can_submit(arguments.tag)) {
+    unbegun_.add(std::move(next));
   } else if (!start(next, now)) {
-    waiting_.push_back(next);
-    next_expiry_ = std::min(next_expiry_, next.deadline());
+    unbegun_.add(std::move(next));
   }
   return call;
 }
 
-/// Starts the call, or ends it as refused; it takes its number in both cases. Returns false if its
-/// bucket is still being encoded.
-bool Engine::start(const Waiting& next, Time now) noexcept {
+/// Starts the call, ends it as refused, or passes over it, if it is over; it takes its number in
+/// all cases. Returns false if its bucket is still being encoded.
+bool Engine::start(const UnbegunCalls::Waiting& next, Time now) noexcept {
+  if (next.over) {
+    pass_over(*next.call, now);
+    return true;
+  }
   std::optional<Refusal> refused;
   if (endpoint_.is_lost(next.call->arguments.tag)) {
     refused = Refusal{AbortReason::tag_forgotten,
@@ -153,7 +149,7 @@ bool Engine::start(const Waiting& next, Time now) noexcept {
   }
   if (refused) {
     coded_calls_->take(*next.call);
-    note_refused(*next.call, *refused, next.submitted, now);
+    unbegun_.refuse(*next.call, *refused, next.submitted, now);
     pass_over(*next.call, now);
     return true;
   }
@@ -163,7 +159,7 @@ bool Engine::start(const Waiting& next, Time now) noexcept {
 }
 
 /// Throws before the number is taken, or not at all.
-void Engine::open(const Waiting& next, Time now) {
+void Engine::open(const UnbegunCalls::Waiting& next, Time now) {
   const EndpointOptions& endpoint = options_.endpoint;
   const std::uint32_t tag = next.call->arguments.tag;
   RunningCall::Setting setting{.rank = endpoint.rank,
@@ -171,8 +167,6 @@ void Engine::open(const Waiting& next, Time now) {
                                .slot_bytes = options_.slot_bytes,
                                .mechanisms = options_.mechanisms,
                                .bounds = bounds_.get(),
-                               .losses = &losses_,
-                               .rescaling = &rescaling_,
                                .memory = options_.call_memory,
                                .partial_buffers = partial_buffers_.get(),
                                .piece_bytes = options_.piece_bytes,
@@ -194,62 +188,6 @@ void Engine::open(const Waiting& next, Time now) {
   running_.push_back(std::make_unique<TarCall>(std::move(setting), next.call,
                                                encoding ? encoding->release() : nullptr, endpoint_,
                                                next.submitted, now));
-}
-
-void Engine::start_waiting(Time now) {
-  for (std::size_t i = 0; i < waiting_.size();) {
-    const std::uint32_t tag = waiting_[i].call->arguments.tag;
-    const bool first =
-        std::none_of(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(i),
-                     [tag](const Waiting& earlier) { return earlier.call->arguments.tag == tag; });
-    const Waiting& next = waiting_[i];
-    if (!first || !endpoint_.can_submit(tag) || (next.held && !next.over)) {
-      ++i;
-      continue;
-    }
-    if (next.over) {
-      --over_waiting_;
-      pass_over(*next.call, now);
-    } else if (!start(next, now)) {
-      ++i;
-      continue;
-    }
-    waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
-  }
-}
-
-/// Ends queued calls at their deadlines. They stay in the queue: their numbers have to be taken in
-/// order, or later calls would no longer match those of the peers.
-void Engine::expire_waiting(Time now) {
-  if (now < next_expiry_) return;
-  next_expiry_ = kNever;
-  for (Waiting& waiting : waiting_) {
-    if (waiting.over) continue;
-    if (now < waiting.deadline()) {
-      next_expiry_ = std::min(next_expiry_, waiting.deadline());
-      continue;
-    }
-    Report& report = waiting.call->report;
-    const bool encoding = coded_calls_->encodes(*waiting.call);
-    report.late_ranks = waiting.behind;
-    for (const auto& operation : running_) {
-      if (encoding || operation->over() || operation->call().arguments.tag != report.tag) continue;
-      report.late_ranks = operation->late_ranks();
-      break;
-    }
-    report.status = Status::peer_late;
-    report.detail = encoding ? "its bucket was still being encoded at its deadline"
-                    : waiting.held
-                        ? "the ranks were still exchanging measurements for its shares"
-                        : fmt::format("queued behind unfinished calls of tag {}", report.tag);
-    if (!report.late_ranks.empty()) {
-      report.detail += ": no answer from " + rendezvous::rank_list(report.late_ranks);
-    }
-    note_unbegun(report, waiting.submitted, now);
-    end_before_start(*waiting.call);
-    waiting.over = true;
-    ++over_waiting_;
-  }
 }
 
 /// Takes the next number of its tag for a call that is over already, and tells the peers.
@@ -298,6 +236,16 @@ void Engine::handle_event(RunningCall& operation, const Event& event, Time now) 
       {event.epoch.number, event.epoch.form == static_cast<std::uint8_t>(Codec::hadamard)});
 }
 
+/// The late ranks of the call of the tag that runs; nullopt: none does.
+std::optional<std::vector<Rank>> Engine::late_ranks(std::uint32_t tag) const {
+  for (const auto& operation : running_) {
+    if (!operation->over() && operation->call().arguments.tag == tag) {
+      return operation->late_ranks();
+    }
+  }
+  return std::nullopt;
+}
+
 /// Whether the port holds no packet of `operation`, which is over. Drops the packets that the port
 /// could not send by its deadline; those of other operations stay in the port.
 bool Engine::port_released(const RunningCall& operation, Time now) {
@@ -321,15 +269,16 @@ void Engine::step(Time now) {
     note_held_back(*operation, now);
     coded_calls_->note_ended(operation->call());
     const std::uint32_t tag = operation->call().arguments.tag;
-    for (Waiting& waiting : waiting_) {
-      const bool held = report.status == Status::peer_late && waiting.call->arguments.tag == tag;
-      if (held) waiting.behind = report.late_ranks;
-    }
+    if (report.status == Status::peer_late) unbegun_.note_behind(tag, report.late_ranks);
     operation->release(now);  // from here on the report is the caller's
     port_.publish(tag, endpoint_.lowest_open(tag));
     return true;
   });
   start_waiting(now);
+}
+
+void Engine::start_waiting(Time now) {
+  unbegun_.start([&](const UnbegunCalls::Waiting& next) { return start(next, now); });
 }
 
 /// Wishes the eviction of ranks for which there was no room to retain results for as long as a
@@ -372,10 +321,6 @@ void Engine::note_pause(Time now) {
   for (const auto& operation : running_) operation->note_pause(now - due);
 }
 
-void Engine::send(const std::vector<AgreementPacket>& packets) {
-  for (const AgreementPacket& packet : packets) endpoint_.send(packet);
-}
-
 bool Engine::progress(Time now) noexcept {
   if (broken_) return false;
   note_pause(now);
@@ -391,15 +336,15 @@ bool Engine::progress(Time now) noexcept {
   if (packets.empty() || now - kPatience >= endpoint_.next_deadline()) endpoint_.on_timer(now);
   handle_events(now);
   step(now);
-  expire_waiting(now);
-  if (std::exchange(startable_, false)) start_waiting(now);
+  unbegun_.expire([this](std::uint32_t tag) { return late_ranks(tag); }, now);
+  if (unbegun_.take_startable()) start_waiting(now);
   const bool sent = transmit(now);
   return !packets.empty() || sent;
 }
 
 Time Engine::next_deadline() const {
   if (broken_) return kNever;
-  Time next = std::min(endpoint_.next_deadline(), next_expiry_);
+  Time next = std::min(endpoint_.next_deadline(), unbegun_.next_expiry());
   for (const auto& operation : running_) next = std::min(next, operation->next_deadline());
   return next;
 }
@@ -410,6 +355,155 @@ FlightSnapshot Engine::snapshot(Time now) const {
   snapshot.outstanding = static_cast<std::uint32_t>(outstanding());
   endpoint_.snapshot(snapshot.endpoint);
   return snapshot;
+}
+
+std::vector<EpochRecord::Start> Engine::next_numbers() const {
+  std::vector<EpochRecord::Start> result;
+  for (const std::uint32_t tag : endpoint_.tags()) result.push_back({tag, next_number(tag)});
+  return result;
+}
+
+/// How every call ends from now on; nullptr while calls run.
+const CallEnding* Engine::final_ending() const {
+  if (broken_) return &*broken_;
+  return aborted_ ? &*aborted_ : nullptr;
+}
+
+void Engine::abort(Time now) {
+  give_up(options_.endpoint.rank, "given up by this rank", now);
+}
+
+void Engine::drop_calls(Time now) {
+  abort(now);
+  for (const auto& operation : running_) {
+    port_.drop_unsent(lender_of(operation->handle()));
+    operation->drop_work(now);
+    hand_back(*operation, now);
+  }
+  running_.clear();
+}
+
+/// Marks a call as done. REQUIRES: its output is complete, or it has no result.
+void Engine::hand_back(RunningCall& operation, Time now) {
+  record_ended(options_.endpoint.recorder, operation.call().report, now);
+  operation.release(now);
+}
+
+void Engine::abort_for_good(Rank origin, const std::string& reason, Time now) {
+  if (aborted_) return;
+  const std::string who =
+      origin == options_.endpoint.rank ? "this rank" : fmt::format("rank {}", origin);
+  aborted_ = CallEnding{.blamed = {origin}, .detail = fmt::format("{} aborted: {}", who, reason)};
+  unbegun_.end_numbering();
+  give_up(origin, aborted_->detail, now);
+  unbegun_.forget();
+}
+
+void Engine::give_up(Rank origin, const std::string& detail, Time now) {
+  for (const auto& operation : running_) operation->give_up(origin, detail, now);
+  unbegun_.end_all({.blamed = {origin}, .detail = detail}, now);
+}
+
+/// The peers are not told: one that does not know of the exclusion yet need not end its calls.
+void Engine::end_by_exclusion(const Fact& own, Time now) {
+  if (aborted_) return;
+  const Rank self = options_.endpoint.rank;
+  aborted_ = CallEnding{
+      Status::evicted,
+      {self},
+      fmt::format("this rank is {}: {}; the others go on without it, and it misses "
+                  "this operation and all later ones: {}",
+                  own.standing == Standing::dead ? "dead to the others" : "evicted", own.evidence,
+                  options_.endpoint.communicator == 0 ? "rejoin(), then resync()"
+                                                      : "split() the job anew, with a new number")};
+  unbegun_.end_numbering();
+  handle_events(now);  // a call whose result is whole still ends with it
+  for (const auto& operation : running_) {
+    operation->evicted(aborted_->detail, now);
+    Report& report = operation->call().report;
+    if (report.status == Status::evicted) unbegun_.note_missed(report);
+  }
+  unbegun_.end_all(*aborted_, now);
+  unbegun_.forget();
+}
+
+void Engine::learn(const Fact& fact, Time now) {
+  const Rank self = options_.endpoint.rank;
+  if (fact.rank >= facts_.world_size() || !facts_.learn(fact)) return;
+  record_standing(options_.endpoint.recorder, fact.rank, fact.standing, now);
+  if (fact.rank == self) {
+    if (fact.standing > Standing::left) end_by_exclusion(fact, now);
+    return;
+  }
+  handle_events(now);  // a result that is whole needs no peer
+  note_absent(fact.rank);
+  if (facts_.of(fact.rank).serves) {
+    endpoint_.peer_left(fact.rank, fact.next_numbers, now);
+    departures_.left(fact.rank, fact.next_numbers);
+  } else {
+    endpoint_.peer_dead(fact.rank, now);
+    departures_.gone(fact.rank);
+  }
+  // Exact calls end before they hear that their stages have closed without that rank.
+  for (const auto& operation : running_) operation->peers_gone(facts_, now);
+}
+
+std::vector<NextNumber> Engine::unpassed() const {
+  if (final_ending() != nullptr) return {};  // nothing is served any more
+  std::vector<NextNumber> result = endpoint_.unpassed();
+  for (const UnbegunCalls::Waiting& waiting :
+       unbegun_.all()) {  // the endpoint may not know its tag yet
+    const std::uint32_t tag = waiting.tag();
+    const bool known = std::any_of(result.begin(), result.end(),
+                                   [tag](const NextNumber& one) { return one.tag == tag; });
+    if (!known) result.push_back({tag, 0});
+  }
+  for (NextNumber& one : result) one.number = next_number(one.tag);
+  return result;
+}
+
+std::uint64_t Engine::take_passed() {
+  return final_ending() != nullptr ? departures_.take_all() : departures_.take_passed(endpoint_);
+}
+
+std::uint64_t Engine::awaited() const {
+  std::uint64_t ranks = 0;
+  for (const auto& operation : running_) {
+    if (operation->over() || operation->call().report.mode != Mode::exact) continue;
+    ranks |= mask_of(operation->absent_ranks());
+  }
+  return ranks & endpoint_.silent();
+}
+
+void Engine::note_silent(Rank rank, bool silent, Time now) {
+  record_silence(options_.endpoint.recorder, rank, silent, now);
+  if (silent) {
+    note_absent(rank);
+  } else if (facts_.is_live(rank)) {
+    absent_ &= ~bit(rank);
+  }
+}
+
+/// Notes that `rank` is absent: the times of calls that wait for it teach nothing.
+void Engine::note_absent(Rank rank) {
+  absent_ |= bit(rank);
+  bounds_->absent(rank);
+  for (const auto& operation : running_) operation->rank_absent(rank);
+}
+
+void Engine::fail_all(Time now, const Error& error) {
+  broken_ = CallEnding{.status = Status::failed, .blamed = {}, .detail = error.message};
+  unbegun_.end_numbering();
+  record_port_failed(options_.endpoint.recorder, now);
+  for (const auto& operation : running_) {
+    operation->end(Status::failed, error.message, now);
+    port_.drop_unsent(lender_of(operation->handle()));
+    while (!operation->complete(now)) operation->work().run_all();
+    hand_back(*operation, now);
+  }
+  running_.clear();
+  unbegun_.end_all(*broken_, now);
+  unbegun_.forget();
 }
 
 }  // namespace tarpon

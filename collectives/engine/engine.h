@@ -5,8 +5,6 @@
 #pragma once
 
 #include <array>
-#include <deque>
-#include <exception>
 #include <memory>
 #include <memory_resource>
 #include <optional>
@@ -16,10 +14,10 @@
 #include "collectives/allreduce.h"
 #include "collectives/engine/call/pending_call.h"
 #include "collectives/engine/call/piece.h"
-#include "collectives/engine/call/rescaling.h"
-#include "collectives/engine/call/sender_loss.h"
+#include "collectives/engine/call_pieces.h"
 #include "collectives/engine/departures.h"
-#include "collectives/engine/report/missed_calls.h"
+#include "collectives/engine/refusal.h"
+#include "collectives/engine/unbegun_calls.h"
 #include "collectives/flight/flight.h"
 #include "collectives/mechanisms.h"
 #include "collectives/membership/epoch_history.h"
@@ -50,12 +48,6 @@ struct EngineOptions {
   std::uint64_t piece_bytes = 1 << 20;
 };
 
-/// Why this rank does not run a call.
-struct Refusal {
-  AbortReason reason = AbortReason::argument;
-  std::string detail;
-};
-
 class Engine {
  public:
   /// `port` outlives the engine.
@@ -73,9 +65,9 @@ class Engine {
   std::shared_ptr<PendingCall> submit(const AllreduceArguments& arguments, bool nonfinite,
                                       Time asked, Time now, bool held = false) noexcept;
   /// Lets the held calls of `tag` begin, at the next progress().
-  void release(std::uint32_t tag);
+  void release(std::uint32_t tag) { unbegun_.release(tag); }
   /// The number that the next call of `tag` takes.
-  std::uint32_t next_number(std::uint32_t tag) const;
+  std::uint32_t next_number(std::uint32_t tag) const { return unbegun_.next_number(tag); }
   /// Why submit() refuses `arguments`; nullopt when it does not.
   std::optional<Refusal> refusal(const AllreduceArguments& arguments) const;
   /// Searches the input as submit() does, for a caller that holds a lock only during submit(). Any
@@ -100,23 +92,22 @@ class Engine {
 
   /// Whether work on the buffers of calls waits: encoding before a call begins; then the copy of
   /// its shard for the peers, decoding and filling.
-  bool has_piece() const;
+  bool has_piece() const { return pieces_.any(); }
   /// Takes the next piece, of the oldest call first. It runs until piece_ended(), in any thread.
   /// All functions but progress() may be called meanwhile; a call that they end is done, and its
   /// buffers are released, once its piece has ended. Throws std::bad_alloc, and changes nothing
   /// then. REQUIRES: has_piece(), no piece runs.
-  Piece take_piece(Time now);
+  Piece take_piece(Time now) { return pieces_.take(now); }
   /// Notes that the piece has run. progress() goes on with its call.
-  void piece_ended(Time now);
+  void piece_ended(Time now) {
+    if (pieces_.ended(now)) unbegun_.note_startable();
+  }
 
   /// How long the pieces of a call take after its last stage: of coded calls, or of the others.
   const WorkRate& work_rate(bool coded) const { return *work_rates_[coded ? 1 : 0]; }
 
   /// Calls that are not done.
-  std::size_t outstanding() const {
-    const std::size_t ending = taken_ && taken_->call_over ? 1 : 0;
-    return running_.size() + waiting_.size() - over_waiting_ + ending;
-  }
+  std::size_t outstanding() const { return running_.size() + unbegun_.open() + pieces_.ending(); }
 
   /// Gives up every outstanding call: it ends as `aborted`, here and at the peers, which this rank
   /// tells. A call that is over, and waits for the port or its pieces, keeps its result.
@@ -137,12 +128,6 @@ class Engine {
   /// not told.
   void learn(const Fact& fact, Time now);
 
-  /// Bounds::set_loss_target().
-  void set_loss_target(double share);
-
-  /// Sets the ranks that wait in rejoin(), bit r: rank r: bounded calls go on without them.
-  void set_rejoining(std::uint64_t ranks, Time now) { endpoint_.set_rejoining(ranks, now); }
-
   /// The next number of each tag that some live rank, this one included, has not passed, as far as
   /// heard.
   std::vector<NextNumber> unpassed() const;
@@ -162,12 +147,10 @@ class Engine {
   /// The next number of each tag that was called: calls with lower numbers have begun here or wait.
   std::vector<EpochRecord::Start> next_numbers() const;
 
-  /// Endpoint::send() of each, and Endpoint::take_agreements().
-  void send(const std::vector<AgreementPacket>& packets);
-  std::vector<AgreementPacket> take_agreements() { return endpoint_.take_agreements(); }
-
-  /// The endpoint, for its counters, its memory, its flows, and when it heard each peer.
+  /// The endpoint, for messages on verdicts, ranks in rejoin(), and what it is doing. The engine
+  /// alone submits operations to it and moves its packets.
   const Endpoint& endpoint() const { return endpoint_; }
+  Endpoint& endpoint() { return endpoint_; }
 
   /// The current state, for the status socket.
   FlightSnapshot snapshot(Time now) const;
@@ -175,43 +158,12 @@ class Engine {
   Bounds& bounds() { return *bounds_; }
 
  private:
-  /// How every call ends after abort_for_good(), an exclusion, or when the port has broken.
-  struct Ending {
-    Status status = Status::aborted;
-    std::vector<Rank> blamed;
-    std::string detail;
-    AbortReason reason = AbortReason::given_up;
-  };
-
-  struct Waiting {
-    std::shared_ptr<PendingCall> call;
-    Time submitted;
-    std::vector<Rank> behind = {};  // late ranks of the last call that failed before it
-    bool over = false;              // the call is over, and waits only for its number
-    bool held = false;              // until release()
-    Time deadline() const { return after(submitted, call->arguments.deadline); }
-  };
-
-  /// The piece that runs.
-  struct Taken {
-    Time since;
-    RunningCall* operation = nullptr;  // set: the piece is of a running call
-    Encoding* encoding = nullptr;      // set: it encodes `call`; neither: a buffer of the pool
-    std::shared_ptr<PendingCall> call;
-    std::unique_ptr<Encoding> ended;  // `encoding`, if `call` has ended meanwhile
-    bool call_over = false;           // `call` has ended, and is done when the piece ends
-  };
-
-  static Refusal no_memory();
-  static Refusal exception_inside(const std::exception& error);
-  void note_refused(PendingCall& call, const Refusal& refusal, Time submitted, Time now) const;
-  void end_alone(PendingCall& call, const std::optional<Refusal>& refused) const;
-  void open(const Waiting& next, Time now);
-  bool start(const Waiting& next, Time now) noexcept;
-  void end_before_start(PendingCall& call);
+  const CallEnding* final_ending() const;
+  void open(const UnbegunCalls::Waiting& next, Time now);
+  bool start(const UnbegunCalls::Waiting& next, Time now) noexcept;
   void start_waiting(Time now);
-  void expire_waiting(Time now);
   void pass_over(const PendingCall& call, Time now) noexcept;
+  std::optional<std::vector<Rank>> late_ranks(std::uint32_t tag) const;
   void handle_events(Time now);
   void handle_event(RunningCall& operation, const Event& event, Time now);
   bool port_released(const RunningCall& operation, Time now);
@@ -224,31 +176,20 @@ class Engine {
   void note_absent(Rank rank);
   void note_silent(Rank rank, bool silent, Time now);
   void end_by_exclusion(const Fact& own, Time now);
-  void end_waiting(const Ending& ending, Time now);
-  void end_unbegun(PendingCall& call, const Ending& ending, Time submitted, Time now);
-  void note_unbegun(Report& report, Time submitted, Time now) const;
-  std::uint32_t next_unbegun(std::uint32_t tag) const;
-  void forget_waiting();
   void fail_all(Time now, const Error& error);
 
   const EngineOptions options_;
   Port& port_;
   Endpoint endpoint_;
   std::unique_ptr<Bounds> bounds_;
-  SenderLoss losses_;
-  const Rescaling& rescaling_;
   std::unique_ptr<CodedCalls> coded_calls_;
   std::unique_ptr<FloatBufferPool> partial_buffers_;     // of partial results in float32
   std::array<std::unique_ptr<WorkRate>, 2> work_rates_;  // of uncoded calls, of coded ones
   std::vector<std::unique_ptr<RunningCall>> running_;
-  std::optional<Taken> taken_;
-  bool startable_ = false;         // a call in waiting_ is encoded, or has ended meanwhile
-  std::deque<Waiting> waiting_;    // beyond the window of their tag, or being encoded
-  std::size_t over_waiting_ = 0;   // those that are over, but have not taken their numbers yet
-  Time next_expiry_ = kNever;      // no later than the first deadline among the others
-  std::optional<Ending> broken_;   // why the port no longer works
-  std::optional<Ending> aborted_;  // for good
-  MissedCalls missed_;             // calls since `broken_` or `aborted_`
+  CallPieces pieces_;
+  UnbegunCalls unbegun_;
+  std::optional<CallEnding> broken_;   // why the port no longer works
+  std::optional<CallEnding> aborted_;  // for good, or this rank is excluded
   Facts facts_;
   Departures departures_;
   std::uint64_t absent_ = 0;  // bit r: rank r is gone or silent

@@ -363,7 +363,7 @@ nlohmann::json stage1(const Data& data, double share, const std::string& rescale
           double value = packed[self][at];
           for (std::uint32_t rank = 0; rank < world; ++rank) {
             if (rank == self || lost[rank][i]) continue;
-            value += packed[rank][at] / (rescale == "inverse" ? 1 - share : 1.0);
+            value += packed[rank][at];
           }
           sum[at] = static_cast<float>(value / (rescale == "count" ? came : world));
         }
@@ -406,7 +406,7 @@ int main(int argc, char** argv) try {
         cells.back()["nominal"] = share;
       }
     }
-    for (const std::string rescale : {"count", "inverse", "none"}) {
+    for (const std::string rescale : {"count", "none"}) {
       if (name == "full length") break;
       cells.push_back({{"stage", 1}, {"way", name}, {"rescale", rescale}, {"nominal", 0.05}});
       cells.back().update(stage1(data, 0.05, rescale, *way, trials));

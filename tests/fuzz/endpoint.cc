@@ -289,13 +289,13 @@ class Scene {
     Call* const call = draw_open();
     if (call == nullptr) return;
     for (std::uint8_t stage = 0; stage < call->spec.stages.size(); ++stage) {
-      static_cast<void>(endpoint_.sent(call->handle, stage));
-      static_cast<void>(endpoint_.acknowledged(call->handle, stage));
+      static_cast<void>(endpoint_.view(call->handle).sent(stage));
+      static_cast<void>(endpoint_.view(call->handle).acknowledged(stage));
     }
-    static_cast<void>(endpoint_.marks(call->handle).any());
-    static_cast<void>(endpoint_.in_doubt(call->handle));
-    static_cast<void>(endpoint_.stage_time(call->handle, 0));
-    static_cast<void>(endpoint_.terms(call->handle, 0));
+    static_cast<void>(endpoint_.view(call->handle).marks().any());
+    static_cast<void>(endpoint_.view(call->handle).in_doubt());
+    static_cast<void>(endpoint_.view(call->handle).stage_time(0));
+    static_cast<void>(endpoint_.view(call->handle).terms(0));
     static_cast<void>(endpoint_.furthest(call->spec.tag));
     static_cast<void>(endpoint_.lowest_open(call->spec.tag));
     require((endpoint_.holding_back() >> kRanks) == 0, "ranks of the job hold back");
@@ -315,7 +315,8 @@ class Scene {
     for (const Call* call : open_) {
       for (std::uint8_t stage = 0; stage < call->spec.stages.size(); ++stage) {
         for (const ReceiveSpec& receive : call->spec.stages[stage].receives) {
-          const MessageProgress progress = endpoint_.progress(call->handle, stage, receive.peer);
+          const MessageProgress progress =
+              endpoint_.view(call->handle).progress(stage, receive.peer);
           require(progress.slots == slots_in(call->bytes), "a message keeps its length");
           require(progress.received <= progress.slots, "no more slots than the message has");
           require(progress.received >= call->sinks[stage]->delivered(receive.peer),

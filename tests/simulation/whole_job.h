@@ -97,7 +97,7 @@ class WholeJob final : public SimulatedTraffic {
     Time last_heard(Rank peer) override { return engine.endpoint().last_heard(peer); }
     void learn(const Fact& fact) override { engine.learn(fact, world.now); }
     void send(const std::vector<AgreementPacket>& packets) override {
-      engine.send(packets);
+      for (const AgreementPacket& packet : packets) engine.endpoint().send(packet);
       wakes = true;
     }
 
@@ -142,7 +142,7 @@ class WholeJob final : public SimulatedTraffic {
         return true;
       });
       one.mesh.member().passed(one.engine.take_passed());
-      for (const AgreementPacket& packet : one.engine.take_agreements()) {
+      for (const AgreementPacket& packet : one.engine.endpoint().take_agreements()) {
         one.mesh.member().receive(packet, world.now);
       }
       one.mesh.member().set_silent(one.engine.endpoint().silent(), one.engine.awaited(), world.now);

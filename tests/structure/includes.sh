@@ -98,7 +98,7 @@ includes() {
         # Folder -> folders of other top folders that include it.
         open["collectives/driver"] = "tools/check tools/doctor tools/job tools/simulation"
         open["collectives/engine"] = "tools/allreduce tools/flight tools/simulation"
-        open["collectives/engine/call"] = "tools/allreduce tools/flight tools/simulation"
+        open["collectives/engine/call"] = "tools/flight tools/simulation"
         open["collectives/engine/kernels"] = "tools/doctor tools/simulation"
         open["collectives/engine/learning"] = "tools/scale tools/simulation"
         open["collectives/engine/schedules"] = "tools/reference tools/scale tools/simulation"

@@ -91,6 +91,18 @@ refused quotes transport/a.cc '#include "transport/missing.h"'
 refused guard tools/a.h '#include <cstdint>'
 refused guard bpf/a.h '#pragma once'
 
+# A class in one source, then in two.
+good_tree
+put transport/endpoint/router.cc 'void Router::receive() {' '}' 'int Router::State::count() const {' '}'
+put transport/endpoint/other.cc 'void Other::receive() {' '}'
+bash "$here/classes.sh" "$tree" >/dev/null 2>&1 || fail "classes: a good tree was refused"
+put transport/endpoint/more.cc 'Result<void> Router::send(int frames) {' '}'
+if said=$(bash "$here/classes.sh" "$tree" 2>&1); then
+  fail "classes: a class in two sources was accepted"
+elif [ "$said" != "Router: transport/endpoint/more.cc transport/endpoint/router.cc" ]; then
+  fail "classes: said $said"
+fi
+
 # io NAME CODE: whether sans_io.sh accepts an object file of this code.
 io() {
   printf '%s\n' "$2" >"$work/$1.cc"

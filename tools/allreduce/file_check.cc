@@ -5,7 +5,6 @@
 #include <cmath>
 #include <limits>
 
-#include "collectives/engine/call/sender_loss.h"
 #include "tools/reference/coded_reference.h"
 #include "tools/reference/reference.h"
 
@@ -17,7 +16,6 @@ struct Expected {
   double value = 0;      // the scaled reduction
   double magnitude = 0;  // the reduction of absolute values: rounding errors are relative to it
   double extent = 0;     // upper limit of intermediate values of finite contributions, in any order
-  double slack = 0;      // change that the owner's weights may cause; only the owner knows them
   bool finite = true;    // all contributions are finite
 };
 
@@ -63,30 +61,23 @@ bool acceptable(T got, const Expected& expected, ReduceOp function, std::size_t 
   const bool overflows = !std::isfinite(static_cast<T>(expected.extent));
   if (!std::isfinite(got)) return overflows;
   if (!std::isfinite(rounded)) return overflows && expected.finite;
-  const double tolerance =
-      expected.slack + 4 * static_cast<double>(world) *
+  const double tolerance = 4 * static_cast<double>(world) *
                            (expected.magnitude * std::numeric_limits<T>::epsilon() +
                             std::max(1.0, expected.extent) * std::numeric_limits<T>::denorm_min());
   return std::abs(static_cast<double>(got) - expected.value) <= tolerance;
 }
 
-/// Under Rescale::inverse only the owners know the weights, so values only have to be finite.
 /// Elements without a contributor are not checked.
 std::uint64_t count_coded(const std::vector<NpyArray>& inputs, const NpyArray& result,
                           ReduceOp function, const Report& report) {
   const auto world = static_cast<std::uint32_t>(inputs.size());
   std::uint64_t wrong = 0;
-  const bool weighed = report.rescale == Rescale::inverse;
-  CodedExpectation expected;
-  if (!weighed) {
-    expected = coded_expectation(
-        report, world, 0, function, std::nullopt,
-        [&](Rank rank, std::uint64_t i) { return element_at<float>(inputs[rank].data, i); });
-  }
+  const CodedExpectation expected = coded_expectation(
+      report, world, 0, function, std::nullopt,
+      [&](Rank rank, std::uint64_t i) { return element_at<float>(inputs[rank].data, i); });
   for (std::uint64_t i = 0; i < result.elements(); ++i) {
     const double got = element_at<float>(result.data, i);
-    const bool good =
-        weighed ? std::isfinite(got) : std::abs(got - expected.values[i]) <= expected.tolerances[i];
+    const bool good = std::abs(got - expected.values[i]) <= expected.tolerances[i];
     wrong += good ? 0 : 1;
   }
   return wrong;
@@ -107,10 +98,7 @@ std::uint64_t count(const std::vector<NpyArray>& inputs, const NpyArray& result,
   for (const ContributorRun& run : runs_of(report, result.elements(), world)) {
     if (run.contributors == 0) continue;
     for (std::uint64_t i = run.first; i < run.first + run.count; ++i) {
-      Expected expected = expect<T>(inputs, run.contributors, i, function, report.rescale);
-      if (report.rescale == Rescale::inverse) {
-        expected.slack = expected.magnitude * (SenderLoss::kMostWeight - 1);
-      }
+      const Expected expected = expect<T>(inputs, run.contributors, i, function, report.rescale);
       if (!acceptable(element_at<T>(result.data, i), expected, function, world)) ++wrong;
     }
   }

@@ -12,8 +12,7 @@ namespace tarpon {
 /// Counts the elements of `result` that differ by more than rounding allows from the reduction, in
 /// double precision, over the contributors that `report` names. min and max allow no difference.
 /// NaN and infinity must be where the inputs or an overflow put them. Holes are skipped. For coded
-/// results tools/reference/coded_reference.h defines the tolerance; under Rescale::inverse they
-/// only have to be finite.
+/// results tools/reference/coded_reference.h defines the tolerance.
 /// REQUIRES: all arrays, by rank, of one type and length.
 std::uint64_t count_wrong(const std::vector<NpyArray>& inputs, const NpyArray& result,
                           ReduceOp function, const Report& report);

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "collectives/engine/call/sender_loss.h"
 #include "tools/reference/coded_reference.h"
 #include "tools/reference/reference.h"
 #include "transport/rank_mask.h"
@@ -34,16 +33,6 @@ void fill(std::span<std::byte> buffer, ReduceOp function, Rank rank) {
   }
 }
 
-/// Under Rescale::inverse the owners choose the weights, so only their limits are checked.
-template <typename T>
-bool is_wrong(T got, T expected, Rescale rescale) {
-  if (rescale != Rescale::inverse) return std::memcmp(&got, &expected, sizeof got) != 0;
-  const double slack = std::max(0.001, 2 * epsilon_of<T>());
-  const double low = static_cast<double>(expected) * (1 - slack);
-  const double high = static_cast<double>(expected) * SenderLoss::kMostWeight * (1 + slack);
-  return !(static_cast<double>(got) >= low && static_cast<double>(got) <= high);
-}
-
 template <typename T>
 std::uint64_t all_but_nan(std::span<const std::byte> result) {
   std::uint64_t wrong = 0;
@@ -56,11 +45,11 @@ std::uint64_t all_but_nan(std::span<const std::byte> result) {
 
 template <typename T>
 std::uint64_t wrong_in_run(std::span<const std::byte> result, const Period<T>& period,
-                           const ContributorRun& run, Rescale rescale) {
+                           const ContributorRun& run) {
   std::uint64_t wrong = 0;
   for (std::uint64_t i = run.first; i < run.first + run.count; ++i) {
     const T got = element_at<T>(result, i);
-    wrong += is_wrong(got, period[i % kPeriod], rescale) ? 1 : 0;
+    wrong += std::memcmp(&got, &period[i % kPeriod], sizeof got) != 0 ? 1 : 0;
   }
   return wrong;
 }
@@ -68,12 +57,6 @@ std::uint64_t wrong_in_run(std::span<const std::byte> result, const Period<T>& p
 std::uint64_t count_wrong_coded(std::span<const std::byte> result, ReduceOp function, Rank rank,
                                 std::uint32_t world, MissingFill missing, const Report& report) {
   std::uint64_t wrong = 0;
-  if (report.rescale == Rescale::inverse) {
-    for (std::uint64_t i = 0; i < result.size() / sizeof(float); ++i) {
-      wrong += std::isfinite(element_at<float>(result, i)) ? 0 : 1;
-    }
-    return wrong;
-  }
   const CodedExpectation expected = coded_expectation(
       report, world, rank, function, missing,
       [&](Rank from, std::uint64_t i) { return pattern<float>(function, from, i % kPeriod); });
@@ -112,8 +95,7 @@ std::uint64_t count_wrong(std::span<const std::byte> result, DataType type, Redu
             contributors, world, 0, function,
             [&](Rank from) { return pattern<T>(function, from, i); }, rescale);
       }
-      wrong += wrong_in_run<T>(result, expected, run,
-                               run.contributors != 0 ? report.rescale : Rescale::count);
+      wrong += wrong_in_run<T>(result, expected, run);
     }
     return wrong;
   });

@@ -15,7 +15,7 @@ void fill_pattern(std::span<std::byte> buffer, DataType type, ReduceOp function,
 
 /// Counts the elements of `result` that are not the reduction over exactly the contributors that
 /// `report` names; losses that it reports are not wrong. `missing` tells how `rank` fills holes.
-/// Coded elements may differ by rounding; under Rescale::inverse they only have to be finite.
+/// Coded elements may differ by rounding.
 std::uint64_t count_wrong(std::span<const std::byte> result, DataType type, ReduceOp function,
                           Rank rank, std::uint32_t world, MissingFill missing,
                           const Report& report);

@@ -21,12 +21,9 @@ void add_mechanism_options(cli::OptionTable& table, MechanismOptions& options) {
     return otherwise(std::move(value), std::string(name));
   };
   const Choices<bool> profiles{{"optireduce", true}, {"tarpon", false}};
-  const Choices<InflowRule> inflows{{"buffers", InflowRule::buffers},
-                                    {"incast", InflowRule::incast},
-                                    {"window", InflowRule::window}};
+  const Choices<InflowRule> inflows{{"incast", InflowRule::incast}, {"window", InflowRule::window}};
   const Choices<SendRule> sendings{{"credit", SendRule::credit}, {"timely", SendRule::timely}};
-  const Choices<Rescale> rescales{
-      {"count", Rescale::count}, {"inverse", Rescale::inverse}, {"none", Rescale::none}};
+  const Choices<Rescale> rescales{{"count", Rescale::count}, {"none", Rescale::none}};
   const Choices<CodecRule> codecs{
       {"auto", CodecRule::automatic}, {"off", CodecRule::off}, {"on", CodecRule::on}};
   table.add(
@@ -36,18 +33,16 @@ void add_mechanism_options(cli::OptionTable& table, MechanismOptions& options) {
         "optireduce, rescale none, without repair, scatter-repair, retention and nonfinite",
         Scope::job},
        {"--inflow", usually(cli::choice(options.inflow, inflows), name(usual.inflow)),
-        "what a receiver lets come; window: adaptive credit; incast: so many senders at once; "
-        "buffers: what they hold",
+        "what a receiver lets come; window: adaptive credit; incast: so many senders at once",
         Scope::job},
        {"--sending", usually(cli::choice(options.sending, sendings), name(usual.sending)),
         "what a sender obeys; timely: a rate per peer by round trips as well", Scope::job},
        {"--rescale", usually(cli::choice(options.rescale, rescales), name(usual.rescale)),
-        "bounded mode, sums that lack contributions; count: times N / c; inverse: remote ones "
-        "times 1 / (1 - their loss)",
+        "bounded mode, sums that lack contributions; count: times N / c; none: as they are",
         Scope::job},
        {"--codec", usually(cli::choice(options.codec, codecs), name(usual.codec)),
         "bounded mode, float32: send Hadamard coefficients, so that losses cost all elements "
-        "alike; auto: on from --loss-target 0.5% on, else on above 2 % of loss and off below 1 %; "
+        "alike; auto: on above 2 % of loss and off below 1 %, whatever the target; "
         "other types, half precision too, are never coded",
         Scope::job},
        {"--without",

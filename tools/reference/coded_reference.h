@@ -23,8 +23,7 @@ struct CodedExpectation {
 
 /// The reduction over exactly the contributors that `report` names for each position, decoded as
 /// `rank` has to. Blocks without a contributor hold what `missing` says; if it is nullopt, any
-/// value is right there. REQUIRES: report.coded; sum or avg; another rule than Rescale::inverse,
-/// whose weights only the owners know.
+/// value is right there. REQUIRES: report.coded; sum or avg.
 CodedExpectation coded_expectation(const Report& report, std::uint32_t world, Rank rank,
                                    ReduceOp function, std::optional<MissingFill> missing,
                                    const Contribution& contribution);

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "collectives/engine/call/sender_loss.h"
 #include "collectives/engine/schedules/tar_shards.h"
 #include "tools/reference/coded_reference.h"
 #include "tools/reference/replay.h"
@@ -143,42 +142,12 @@ class Results {
     return true;
   }
 
-  /// The weights that the owner of element `i` gave to contributions; null if it gave none, or if
-  /// they are not known because the owner is gone.
-  const std::vector<double>* weights_at(std::uint64_t i) const {
-    if (plan_.mechanisms.rescale != Rescale::inverse) return nullptr;
-    Rank owner = 0;
-    const auto owns = [i](const Range& range) { return i >= range.first && i < range.end(); };
-    while (owner + 1u < plan_.ranks && !owns(elements_[owner])) ++owner;
-    if (call_.pending[owner] == nullptr) return nullptr;
-    const std::vector<double>& weights = call_.pending[owner]->report.weights;
-    return weights.empty() ? nullptr : &weights;
-  }
-
   /// What element `i` of `run` has to be.
   template <typename T>
-  T expect(const ContributorRun& run, std::uint64_t i) const {
-    using Sum = SumOf<T>;
-    const std::vector<double>* weights = weights_at(i);
+  T expect(const ContributorRun& run) const {
     return reduce_over<T>(
         run.contributors, plan_.ranks, 0, call_.function,
-        [&](Rank r) {
-          const auto value = static_cast<Sum>(coded_as<T>(r));
-          return weights == nullptr ? value : static_cast<Sum>((*weights)[r]) * value;
-        },
-        plan_.mechanisms.rescale);
-  }
-
-  /// Whether `got` matches. Weighted values are added, and so rounded, in the order in which they
-  /// came.
-  template <typename T>
-  bool agrees(T got, T expected, std::uint64_t i) const {
-    if (plan_.mechanisms.rescale != Rescale::inverse) return got == expected;
-    const auto value = static_cast<double>(got);
-    const auto wanted = static_cast<double>(expected);
-    const double slack = std::max(1e-5, epsilon_of<T>()) * std::abs(wanted);
-    if (weights_at(i) != nullptr || !plan_.loses_victim()) return std::abs(value - wanted) <= slack;
-    return value >= wanted - slack && value <= SenderLoss::kMostWeight * wanted + slack;
+        [](Rank r) { return static_cast<SumOf<T>>(coded_as<T>(r)); }, plan_.mechanisms.rescale);
   }
 
   /// What MissingFill has to put at element `i` of rank `rank`.
@@ -239,12 +208,10 @@ class Results {
         if (!judge_filled<T>(rank, report, run)) return;
         continue;
       }
-      T expected = expect<T>(run, run.first);
+      const T expected = expect<T>(run);
       for (std::uint64_t i = run.first; i < next; ++i) {
         const T got = element_at<T>(call_.outputs[rank], i);
-        if (agrees(got, expected, i)) continue;
-        expected = expect<T>(run, i);  // it may be in another shard
-        if (agrees(got, expected, i)) continue;
+        if (got == expected) continue;
         // NaN or infinity spreads if no rank looks for it.
         const auto value = static_cast<double>(got);
         if (call_.nonfinite && !std::isfinite(value) &&
@@ -269,24 +236,18 @@ class Results {
 
   /// Checks that every element is what the coefficients of exactly those ranks decode to.
   void judge_coded(Rank rank, const Report& report) {
-    const bool weighed = plan_.mechanisms.rescale == Rescale::inverse;
-    CodedExpectation expected;
-    if (!weighed) {
-      expected = coded_expectation(
-          report, plan_.ranks, rank, call_.function, call_.missing,
-          [](Rank r, std::uint64_t) { return static_cast<float>(coded_value(r)); });
-    }
+    const CodedExpectation expected =
+        coded_expectation(report, plan_.ranks, rank, call_.function, call_.missing,
+                          [](Rank r, std::uint64_t) { return static_cast<float>(coded_value(r)); });
     for (std::uint64_t i = 0; i < call_.count; ++i) {
       // Only a filled element can hold NaN or infinity, because neither is coded.
       const bool spoilt = call_.missing == MissingFill::local &&
                           !std::isfinite(element_at<float>(call_.inputs[rank], i));
       if (spoilt) continue;
       const double got = element_at<float>(call_.outputs[rank], i);
-      const bool good = weighed ? std::isfinite(got)
-                                : std::abs(got - expected.values[i]) <= expected.tolerances[i];
-      if (good) continue;
+      if (std::abs(got - expected.values[i]) <= expected.tolerances[i]) continue;
       return violate(rank, fmt::format("element {} decodes to {}, but should to {}", i, got,
-                                       weighed ? 0.0 : expected.values[i]));
+                                       expected.values[i]));
     }
   }
 

@@ -314,15 +314,24 @@ void Endpoint::abort(OperationHandle handle, std::uint32_t reason, std::uint64_t
   state_->passed.forget_tags();
 }
 
-MessageProgress Endpoint::progress(OperationHandle handle, std::uint8_t stage, Rank peer) const {
-  Operation* const operation = state_->find(handle);
-  require(operation != nullptr && stage < operation->stage_count,
-          "progress() of an open operation");
+OperationView Endpoint::view(OperationHandle handle) const {
+  return {state_->find(handle), state_->standings, state_->options.rank};
+}
+
+const Operation& OperationView::open(const char* what) const {
+  require(operation_ != nullptr, what);
+  return *operation_;
+}
+
+MessageProgress OperationView::progress(std::uint8_t stage, Rank peer) const {
+  const Operation& operation = open("progress() of an open operation");
+  require(stage < operation.stage_count, "progress() of a stage of the operation");
   MessageProgress result;
-  if (peer >= state_->options.world_size) return result;
-  result.heard = operation->peers[peer].heard() && !operation->peers[peer].disagrees();
-  if (result.heard) result.begun = operation->peers[peer].begun();
-  if (const ReceiveMessage* message = operation->stages[stage].receive_from(peer)) {
+  if (peer >= operation.peers.size()) return result;
+  const PeerExchange& exchange = operation.peers[peer];
+  result.heard = exchange.heard() && !exchange.disagrees();
+  if (result.heard) result.begun = exchange.begun();
+  if (const ReceiveMessage* message = operation.stages[stage].receive_from(peer)) {
     result.slots = message->slots();
     result.end = message->presence().end();
     result.received = message->received();
@@ -332,34 +341,49 @@ MessageProgress Endpoint::progress(OperationHandle handle, std::uint8_t stage, R
   return result;
 }
 
-std::uint16_t Endpoint::stage_time(OperationHandle handle, Rank peer) const {
-  Operation* const operation = state_->find(handle);
-  require(operation != nullptr && peer < state_->options.world_size,
-          "stage_time() of an open operation and a rank");
-  return operation->peers[peer].stage_time();
+std::uint16_t OperationView::stage_time(Rank peer) const {
+  const Operation& operation = open("stage_time() of an open operation");
+  require(peer < operation.peers.size(), "stage_time() of a rank");
+  return operation.peers[peer].stage_time();
 }
 
-bool Endpoint::acknowledged(OperationHandle handle, std::uint8_t stage) const {
-  Operation* const operation = state_->find(handle);
-  require(operation != nullptr && stage < operation->stage_count,
-          "acknowledged() of an open operation");
-  return operation->stages[stage].unacknowledged == 0;
+std::optional<CallTerms> OperationView::terms(Rank peer) const {
+  const Operation& operation = open("terms() of an open operation");
+  require(peer < operation.peers.size(), "terms() of a rank");
+  return operation.peers[peer].terms();
 }
 
-std::uint64_t Endpoint::unacknowledged(OperationHandle handle) const {
-  const Operation* operation = state_->find(handle);
-  require(operation != nullptr, "unacknowledged() of an open operation");
-  return unconfirmed_by(*operation);
+bool OperationView::acknowledged(std::uint8_t stage) const {
+  const Operation& operation = open("acknowledged() of an open operation");
+  require(stage < operation.stage_count, "acknowledged() of a stage of the operation");
+  return operation.stages[stage].unacknowledged == 0;
 }
 
-bool Endpoint::sent(OperationHandle handle, std::uint8_t stage) const {
-  Operation* const operation = state_->find(handle);
-  require(operation != nullptr && stage < operation->stage_count, "sent() of an open operation");
-  for (const SendMessage& message : operation->stages[stage].sends) {
+std::uint64_t OperationView::unacknowledged() const {
+  return unconfirmed_by(open("unacknowledged() of an open operation"));
+}
+
+bool OperationView::sent(std::uint8_t stage) const {
+  const Operation& operation = open("sent() of an open operation");
+  require(stage < operation.stage_count, "sent() of a stage of the operation");
+  for (const SendMessage& message : operation.stages[stage].sends) {
     if (message.is_done() || message.has_all_left()) continue;
-    if (operation->peers[message.peer()].heard() || message.has_credit()) return false;
+    if (operation.peers[message.peer()].heard() || message.has_credit()) return false;
   }
   return true;
+}
+
+bool OperationView::in_doubt() const {
+  return operation_ != nullptr && operation_->inquiry.is_on();
+}
+
+Marks OperationView::marks() const {
+  return operation_ == nullptr ? Marks{} : operation_->marks;
+}
+
+bool OperationView::takes_no_part(Rank peer) const {
+  return operation_ != nullptr && peer != self_ &&
+         standings_.excludes(peer, operation_->tag, operation_->number);
 }
 
 std::uint64_t Endpoint::take_late_packets(OperationHandle handle) {
@@ -412,23 +436,6 @@ void Endpoint::end_stage(OperationHandle handle, std::size_t stage, Time now) {
   state_->bounds.end(operation->state(), stage, now);
 }
 
-std::optional<CallTerms> Endpoint::terms(OperationHandle handle, Rank peer) const {
-  Operation* operation = state_->find(handle);
-  require(operation != nullptr && peer < state_->options.world_size,
-          "terms() of an open operation and a rank");
-  return operation->peers[peer].terms();
-}
-
-bool Endpoint::in_doubt(OperationHandle handle) const {
-  const Operation* operation = state_->find(handle);
-  return operation != nullptr && operation->inquiry.is_on();
-}
-
-Marks Endpoint::marks(OperationHandle handle) const {
-  const Operation* operation = state_->find(handle);
-  return operation == nullptr ? Marks{} : operation->marks;
-}
-
 void Endpoint::peer_dead(Rank peer, Time now) {
   State& s = *state_;
   if (peer >= s.options.world_size || peer == s.options.rank || s.standings.is_dead(peer)) return;
@@ -461,12 +468,6 @@ void Endpoint::peer_left(Rank peer, std::span<const NextNumber> next_numbers, Ti
     operation->fewer_take_part(now);
   }
   s.alarm.no_later_than(now);
-}
-
-bool Endpoint::takes_no_part(OperationHandle handle, Rank peer) const {
-  const Operation* operation = state_->find(handle);
-  return operation != nullptr && peer != state_->options.rank &&
-         state_->standings.excludes(peer, operation->tag, operation->number);
 }
 
 std::vector<NextNumber> Endpoint::unpassed() const {

@@ -2,7 +2,6 @@
 
 #include "bpf/wire.h"
 #include "transport/rate/adaptive_inflow.h"
-#include "transport/rate/buffer_inflow.h"
 #include "transport/rate/credit_pace.h"
 #include "transport/rate/incast_inflow.h"
 #include "transport/rate/timely_pace.h"
@@ -20,8 +19,6 @@ std::unique_ptr<Inflow> make_inflow(const EndpointOptions& options, const PortCa
       break;
     case InflowRule::incast:
       return std::make_unique<IncastInflow>(port.receive_bytes, options.world_size - 1u);
-    case InflowRule::buffers:
-      return std::make_unique<BufferInflow>(port.receive_bytes);
   }
   return std::make_unique<AdaptiveInflow>(kLeastWindow * (TARPON_HEADER_BYTES + port.max_payload),
                                           port.receive_bytes);

@@ -35,7 +35,7 @@ void BoundClock::start(Time at, const std::function<Duration()>& work_left, Time
   std::uint64_t live = ~call_.endpoint.silent();
   for (Rank peer = 0; peer < call_.world; ++peer) {
     if (peer == call_.rank) continue;
-    if (call_.endpoint.takes_no_part(call_.handle, peer)) live &= ~bit(peer);
+    if (call_.endpoint.view(call_.handle).takes_no_part(peer)) live &= ~bit(peer);
     hear_terms(peer);
   }
   const Duration left = std::max(Duration::zero(), call_.deadline - at);
@@ -102,7 +102,7 @@ void BoundClock::close_for_work(Duration work_left, Time now) {
 }
 
 void BoundClock::hear_terms(Rank peer) {
-  const std::optional<CallTerms> terms = call_.endpoint.terms(call_.handle, peer);
+  const std::optional<CallTerms> terms = call_.endpoint.view(call_.handle).terms(peer);
   if (!terms || *terms == CallTerms{} || (terms_heard_ & bit(peer)) != 0) return;
   terms_heard_ |= bit(peer);
   call_.bounds.heard(peer, call_.kind, decode(*terms));

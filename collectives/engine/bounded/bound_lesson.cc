@@ -20,8 +20,8 @@ void BoundLesson::take(const Report& report) {
   double scattered = 0, scatter = 0, gathered = 0, gather = 0;  // of ranks that were not late
   for (Rank peer = 0; peer < call_.world; ++peer) {
     if (peer == call_.rank || (call_.absent & bit(peer)) != 0) continue;
-    const MessageProgress first = call_.endpoint.progress(call_.handle, kScatter, peer);
-    const MessageProgress second = call_.endpoint.progress(call_.handle, kGather, peer);
+    const MessageProgress first = call_.endpoint.view(call_.handle).progress(kScatter, peer);
+    const MessageProgress second = call_.endpoint.view(call_.handle).progress(kGather, peer);
     received += first.received + second.received;
     due += first.slots + second.slots;
     if (first.slots + second.slots > 0 && first.received + second.received == 0) {
@@ -39,7 +39,7 @@ void BoundLesson::take(const Report& report) {
       gather += second.slots;
     }
     call_.clock.hear_terms(peer);
-    call_.bounds.heard(peer, sample.kind, call_.endpoint.stage_time(call_.handle, peer));
+    call_.bounds.heard(peer, sample.kind, call_.endpoint.view(call_.handle).stage_time(peer));
   }
   if (due == 0) return;  // no rank had data to send here: no stage took any time
   if (scatter > 0) sample.scattered = scattered / scatter;

@@ -70,8 +70,8 @@ bool LossAccount::is_whole() const {
 /// result whose owner is lost lacks the contributions of ranks that were in time.
 bool LossAccount::is_silent(Rank rank) const {
   if (rank == call_.rank) return call_.late_self;
-  const MessageProgress scatter = call_.endpoint.progress(call_.handle, kScatter, rank);
-  const MessageProgress gather = call_.endpoint.progress(call_.handle, kGather, rank);
+  const MessageProgress scatter = call_.endpoint.view(call_.handle).progress(kScatter, rank);
+  const MessageProgress gather = call_.endpoint.view(call_.handle).progress(kGather, rank);
   if (scatter.slots + gather.slots == 0) {
     // It has nothing to send here. If no owner's data is here either, nothing is known of it.
     const std::vector<ContributorRun>& runs = report_.runs;
@@ -114,7 +114,7 @@ void LossAccount::count_own_shard(std::uint64_t late, LossCauses& sums) const {
   // Where the messages to this rank ended: a contribution beyond is cut, one below is lost.
   std::vector<std::pair<std::uint32_t, Rank>> ends;
   for (const TarShards::Shard& other : call_.layout.shards().others) {
-    ends.emplace_back(call_.endpoint.progress(call_.handle, kScatter, other.owner).end,
+    ends.emplace_back(call_.endpoint.view(call_.handle).progress(kScatter, other.owner).end,
                       other.owner);
   }
   std::sort(ends.begin(), ends.end());
@@ -151,7 +151,7 @@ std::uint64_t LossAccount::absent_at_owner(const ContributorMasks& contributors)
 void LossAccount::count_shard(std::size_t number, std::uint64_t late, std::uint64_t void_owners,
                               LossCauses& sums) const {
   const TarShards::Shard& shard = call_.layout.shards().others[number];
-  const std::uint32_t end = call_.endpoint.progress(call_.handle, kGather, shard.owner).end;
+  const std::uint32_t end = call_.endpoint.view(call_.handle).progress(kGather, shard.owner).end;
   const bool is_void = (void_owners & bit(shard.owner)) != 0;
   const bool owner_gone = (call_.gone & bit(shard.owner)) != 0;
   const ContributorMasks& contributors = call_.gather[number].contributors();

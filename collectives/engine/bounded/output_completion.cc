@@ -95,7 +95,7 @@ void OutputCompletion::void_own_shard() {
     return;
   }
   // In place the reducer has settled the shard already. Some rules have scaled it up to all ranks.
-  const Ratio settled = call_.rescaling.factor(arguments.function, call_.world, 1);
+  const Ratio settled = rescaling(call_.rescale, arguments.function, call_.world, 1);
   const std::uint32_t factor = local_factor() * settled.down / settled.up;
   if (factor == 1) return;
   change_own_shard([this, factor](std::uint64_t offset, std::uint64_t length) {

@@ -26,7 +26,7 @@ class OutputCompletion {
     const std::vector<BufferSink>& gather;  // in the order of the layout's other shards
     Rank rank = 0;
     std::uint16_t world = 0;
-    const Rescaling& rescaling;
+    Rescale rescale = Rescale::count;
     Work& work;
   };
   explicit OutputCompletion(const Call& call);

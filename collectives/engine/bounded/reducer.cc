@@ -38,8 +38,7 @@ void Reducer::deliver(const IncomingRun& run) {
 
 /// Whether the contributions `present`, besides the owner's own, wait unchanged.
 bool Reducer::waits(std::uint64_t present) const {
-  return shape_.partials != nullptr && shape_.weights.empty() &&
-         std::popcount(present) <= 1 + kWaiting;
+  return shape_.partials != nullptr && std::popcount(present) <= 1 + kWaiting;
 }
 
 /// Adds the one or two contributions that wait to the owner's own. Returns the sum in float32.
@@ -69,22 +68,14 @@ void Reducer::add(Rank from, std::uint32_t slot, std::span<const std::byte> payl
     std::memcpy(sums(slot) + (first ? 0 : payload.size()), payload.data(), payload.size());
     return;
   }
-  const bool divide = whole && shape_.function == ReduceOp::avg;
-  const bool weighted = !shape_.weights.empty() && shape_.weights[from] != 1;
-  const bool last = whole && !(weighted && divide);  // a weighted average is divided by scale
   const ReduceStep& step =
-      first ? (last ? kernels_.only : kernels_.first) : (last ? kernels_.last : kernels_.next);
-  std::byte* const out = last ? shape_.accumulator[slot] : sums(slot);
+      first ? (whole ? kernels_.only : kernels_.first) : (whole ? kernels_.last : kernels_.next);
+  std::byte* const out = whole ? shape_.accumulator[slot] : sums(slot);
   const std::byte* const a = first           ? shape_.own[slot]
                              : waits(before) ? sum_of_waiting(slot, before)
                                              : sums(slot);
   const std::size_t elements = payload.size() / element_bytes(shape_.type);
-  if (weighted) {
-    step.combine_weighted(out, a, payload.data(), elements, shape_.weights[from]);
-    if (divide) {
-      kernels_.scale_partial(shape_.accumulator[slot], out, elements, 1, shape_.world);
-    }
-  } else if (divide) {
+  if (whole && shape_.function == ReduceOp::avg) {
     step.combine_scaled(out, a, payload.data(), elements, shape_.world);
   } else {
     step.combine(out, a, payload.data(), elements);
@@ -115,7 +106,7 @@ void Reducer::rescale(std::uint32_t slot) {
                               : waits(present) ? sum_of_waiting(slot, present)
                                                : sums(slot);
   const auto count = static_cast<std::uint32_t>(std::popcount(present));
-  const auto [up, down] = shape_.rescaling.factor(shape_.function, shape_.world, count);
+  const auto [up, down] = rescaling(shape_.rescale, shape_.function, shape_.world, count);
   if (up == down && in == out) return;
   if (up == down && alone) {
     std::memcpy(out, in, length(slot));

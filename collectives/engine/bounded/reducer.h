@@ -34,8 +34,7 @@ class Reducer : public Sink, public Source {
     ReduceOp function = ReduceOp::sum;
     Rank rank = 0;
     std::uint32_t world = 0;
-    Rescaling rescaling = rescaling_by(Rescale::count);
-    std::vector<double> weights = {};  // by rank, of sums and averages; empty: 1 for each
+    Rescale rescale = Rescale::count;
     // A float for each element of the shard, if uses_partials(); else null. Outlives the reducer.
     float* partials = nullptr;
     std::pmr::memory_resource* memory = std::pmr::new_delete_resource();
@@ -44,9 +43,9 @@ class Reducer : public Sink, public Source {
   explicit Reducer(const Shape& shape);
 
   /// Whether a call needs Shape::partials: a slot of two contributions goes from elements to
-  /// elements, unless these are weighted.
-  static bool uses_partials(DataType type, ReduceOp function, std::uint32_t world, bool weighted) {
-    return needs_partials(type, function) && (world > 2 || weighted);
+  /// elements.
+  static bool uses_partials(DataType type, ReduceOp function, std::uint32_t world) {
+    return needs_partials(type, function) && world > 2;
   }
 
   void deliver(const IncomingRun& run) override;
@@ -58,14 +57,13 @@ class Reducer : public Sink, public Source {
   std::uint32_t ready() const { return ready_; }
 
   /// Makes the next `count` slots ready, because no more contributions arrive. Slots that lack
-  /// contributions are scaled by Shape::rescaling here, or earlier: as soon as all contributions
+  /// contributions are scaled by Shape::rescale here, or earlier: as soon as all contributions
   /// that they lack are known to be lost.
   /// REQUIRES: ready() + count <= slots().
   void settle(std::uint32_t count);
 
   std::uint32_t slots() const { return static_cast<std::uint32_t>(contributors_.size()); }
   const ContributorMasks& contributors() const { return contributors_; }
-  const std::vector<double>& weights() const { return shape_.weights; }
 
  private:
   std::size_t length(std::uint32_t slot) const;

@@ -39,13 +39,12 @@ TarCall::TarCall(const Setting& setting, std::shared_ptr<PendingCall> call,
                .gather = gather_,
                .rank = setting.rank,
                .world = setting.world,
-               .rescaling = *setting_.rescaling,
+               .rescale = setting.mechanisms.rescale,
                .work = work_}),
       gone_(setting.absent) {
   Report& report = call_->report;
   if (report.mode == Mode::bounded) {
     report.rescale = setting.mechanisms.rescale;
-    report.weights = reducer_.weights();
     report.epoch = setting.epoch.number;
   }
   if (coding_) {
@@ -72,11 +71,8 @@ Reducer::Shape TarCall::reducer_shape(Mode mode) {
   shape.rank = setting_.rank;
   shape.world = setting_.world;
   shape.memory = setting_.memory;
-  if (mode == Mode::bounded) {
-    shape.rescaling = *setting_.rescaling;
-    shape.weights = setting_.rescaling->weights(*setting_.losses);
-  }
-  if (Reducer::uses_partials(shape.type, shape.function, shape.world, !shape.weights.empty())) {
+  if (mode == Mode::bounded) shape.rescale = setting_.mechanisms.rescale;
+  if (Reducer::uses_partials(shape.type, shape.function, shape.world)) {
     partials_ = setting_.partial_buffers->allocate(shape.bytes / element_bytes(shape.type));
     shape.partials = partials_->get();
   }
@@ -205,7 +201,7 @@ bool TarCall::advance(Time now) {
   }
   if (!late_self_) endpoint_.advance(handle(), kGather, reducer_.ready());
   close_for_work(now);
-  const bool in_doubt = endpoint_.in_doubt(handle());
+  const bool in_doubt = endpoint_.view(handle()).in_doubt();
   asks_peers_ |= in_doubt && now >= clock_.gather_due();
   if (!all_closed()) return false;
   if (in_doubt) {
@@ -231,7 +227,7 @@ Duration TarCall::work_left(bool with_copy) const {
   std::uint64_t bytes = with_copy ? layout_.shards().own.count : 0;
   bytes += std::uint64_t{reducer_.slots() - reducer_.ready()} * layout_.slot_bytes();
   for (const TarShards::Shard& shard : layout_.shards().others) {
-    const MessageProgress message = endpoint_.progress(handle(), kGather, shard.owner);
+    const MessageProgress message = endpoint_.view(handle()).progress(kGather, shard.owner);
     bytes += std::uint64_t{message.slots - message.received} * layout_.slot_bytes();
   }
   if (coding_) bytes += coding_->layout().all_members() * coding_->block_bytes();
@@ -284,7 +280,7 @@ bool TarCall::may_finish(Time now) {
   if (now >= settle_at_) wake_at_ = now < patience ? patience : limit();
   if (unheard()) return false;
   if (layout_.shards().own.count == 0 || confirmed()) return true;
-  if (now < patience && !endpoint_.sent(handle(), kGather)) return false;
+  if (now < patience && !endpoint_.view(handle()).sent(kGather)) return false;
   if (layout_.shards().own.count > kConfirmAbove && now < settle_at_) return false;
   // A bounded call does not wait for ranks that are behind: its shard is not kept for them then.
   return call_->report.mode == Mode::bounded || endpoint_.may_retain(layout_.shards().own.count) ||
@@ -292,7 +288,8 @@ bool TarCall::may_finish(Time now) {
 }
 
 bool TarCall::confirmed() const {
-  return layout_.shards().own.count > kConfirmAbove && endpoint_.acknowledged(handle(), kGather);
+  return layout_.shards().own.count > kConfirmAbove &&
+         endpoint_.view(handle()).acknowledged(kGather);
 }
 
 /// Whether our shard is retained. Exact calls cannot do without that.
@@ -318,7 +315,8 @@ bool TarCall::drops_copy(Time now) const {
   if (!retained_) return false;
   const std::uint64_t left = layout_.shards().own.count - retained_->bytes.size();
   const Duration takes = (left + setting_.piece_bytes - 1) / setting_.piece_bytes * work_.pace();
-  return now >= end - work_left(false) && takes > std::min(kLongestOverrun, (end - clock_.started()) / 8);
+  return now >= end - work_left(false) &&
+         takes > std::min(kLongestOverrun, (end - clock_.started()) / 8);
 }
 
 /// Rescales the slots of our shard that lack contributions, as work, after the scatter has closed.
@@ -375,10 +373,7 @@ void TarCall::end_whole(Time now) {
       retained_.reset();
     }
   }
-  if (!late_self_ && !waited_in_vain_) {
-    lesson_.take(call_->report);
-    learn_losses();
-  }
+  if (!late_self_ && !waited_in_vain_) lesson_.take(call_->report);
   close(std::move(retained_), absent());
 }
 
@@ -402,7 +397,7 @@ void TarCall::report_result() {
 /// A rank for which no peer waited has no data in the result: a mark that it alone knows does not
 /// count.
 void TarCall::report_nonfinite() {
-  const Marks known = endpoint_.marks(handle());
+  const Marks known = endpoint_.view(handle()).marks();
   Report& report = call_->report;
   report.nonfinite = known.heard || (known.any() && !late_self_);
   if (!report.nonfinite) return;
@@ -413,20 +408,12 @@ void TarCall::report_nonfinite() {
                                      : rendezvous::rank_list(report.nonfinite_ranks));
 }
 
-void TarCall::learn_losses() {
-  if (call_->report.mode == Mode::exact) return;
-  for (const TarShards::Shard& shard : layout_.shards().others) {
-    const MessageProgress message = endpoint_.progress(handle(), kScatter, shard.owner);
-    setting_.losses->learn(shard.owner, message.slots, message.received);
-  }
-}
-
 /// Owners whose shards are not available.
 std::uint64_t TarCall::absent() const {
   if (call_->report.mode == Mode::exact || !retains()) return 0;
   std::uint64_t ranks = late_self_ ? bit(setting_.rank) : 0;
   for (const TarShards::Shard& shard : layout_.shards().others) {
-    const MessageProgress message = endpoint_.progress(handle(), kGather, shard.owner);
+    const MessageProgress message = endpoint_.view(handle()).progress(kGather, shard.owner);
     if (message.slots > 0 && message.received == 0) ranks |= bit(shard.owner);
   }
   return ranks;

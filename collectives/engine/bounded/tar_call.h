@@ -61,7 +61,6 @@ class TarCall : public RunningCall {
   void end_whole(Time now);
   void report_result();
   void report_nonfinite();
-  void learn_losses();
   std::uint64_t absent() const;
 
   std::unique_ptr<Coding> coding_;  // where the call is coded

@@ -212,7 +212,7 @@ std::vector<Rank> RunningCall::absent_ranks() const {
   for (Rank peer = 0; peer < setting_.world; ++peer) {
     if (peer == setting_.rank) continue;
     for (std::uint8_t stage = 0; stage < stage_count_; ++stage) {
-      const MessageProgress message = endpoint_.progress(handle_, stage, peer);
+      const MessageProgress message = endpoint_.view(handle_).progress(stage, peer);
       if (stage == 0 && !message.heard) silent.push_back(peer);
       if (message.received < message.slots) lacking[stage].push_back(peer);
     }
@@ -262,7 +262,7 @@ std::string RunningCall::silence_text() const {
 bool RunningCall::unheard() const {
   if (call_->arguments.count > 0 || call_->report.mode == Mode::bounded) return false;
   for (Rank peer = 0; peer < setting_.world; ++peer) {
-    if (peer != setting_.rank && !endpoint_.progress(handle_, 0, peer).heard) return true;
+    if (peer != setting_.rank && !endpoint_.view(handle_).progress(0, peer).heard) return true;
   }
   return false;
 }
@@ -307,7 +307,7 @@ void RunningCall::peers_gone(const Facts& facts, Time now) {
   Standing highest = Standing::live;
   std::string text;
   for (Rank rank = 0; rank < setting_.world; ++rank) {
-    if (!endpoint_.takes_no_part(handle_, rank)) continue;
+    if (!endpoint_.view(handle_).takes_no_part(rank)) continue;
     const Fact& fact = facts.of(rank);
     gone.push_back(rank);
     highest = std::max(highest, fact.standing);
@@ -378,7 +378,7 @@ void RunningCall::report_end(Time now) {
   for (std::uint8_t stage = 0; stage < stage_count_; ++stage) {
     for (Rank rank = 0; rank < setting_.world; ++rank) {
       if (rank == setting_.rank) continue;
-      const MessageProgress message = endpoint_.progress(handle_, stage, rank);
+      const MessageProgress message = endpoint_.view(handle_).progress(stage, rank);
       const std::size_t at = report_index(stage);
       report.peers[rank].bytes_expected[at] += message.all_bytes;
       report.peers[rank].bytes_received[at] += message.bytes;

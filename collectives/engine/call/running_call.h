@@ -17,8 +17,6 @@
 #include "collectives/engine/call/float_buffer_pool.h"
 #include "collectives/engine/call/mismatches.h"
 #include "collectives/engine/call/pending_call.h"
-#include "collectives/engine/call/rescaling.h"
-#include "collectives/engine/call/sender_loss.h"
 #include "collectives/engine/call/signature.h"
 #include "collectives/engine/call/work.h"
 #include "collectives/engine/call/work_rate.h"
@@ -38,8 +36,6 @@ class RunningCall {
     std::uint32_t slot_bytes = 0;
     Mechanisms mechanisms;
     Bounds* bounds = nullptr;                     // of the communicator; outlives the operation
-    SenderLoss* losses = nullptr;                 // the same
-    const Rescaling* rescaling = nullptr;         // the same; of bounded calls
     std::pmr::memory_resource* memory = nullptr;  // for the buffers of the call; the same
     FloatBufferPool* partial_buffers = nullptr;   // the same
     std::uint64_t piece_bytes = 0;                // EngineOptions::piece_bytes

@@ -70,12 +70,12 @@ std::vector<Rank> ScheduledCall::absent_ranks() const {
   const std::vector<Rank> silent = ranks_of(endpoint_.silent());
   std::vector<Rank> unheard;
   for (Rank peer = 0; peer < setting_.world; ++peer) {
-    if (peer != setting_.rank && !endpoint_.progress(handle(), 0, peer).heard) {
+    if (peer != setting_.rank && !endpoint_.view(handle()).progress(0, peer).heard) {
       unheard.push_back(peer);
     }
   }
   if (!unheard.empty()) return unheard;
-  if (all_closed()) return ranks_of(endpoint_.silent() & endpoint_.unacknowledged(handle()));
+  if (all_closed()) return ranks_of(endpoint_.silent() & endpoint_.view(handle()).unacknowledged());
   return silent.empty() ? RunningCall::absent_ranks() : silent;
 }
 
@@ -100,17 +100,17 @@ bool ScheduledCall::advance(Time now) {
 
 /// Whether all receivers have the kept piece.
 bool ScheduledCall::confirmed() const {
-  return executor_.confirms_kept() && endpoint_.acknowledged(handle(), executor_.kept_stage());
+  return executor_.confirms_kept() && endpoint_.view(handle()).acknowledged(executor_.kept_stage());
 }
 
 /// Whether peers have the data that this rank forwards, or a copy may be kept for them. At the
 /// deadline the call ends in any case, because its own result is whole.
 bool ScheduledCall::may_finish(Time now) const {
   if (now >= deadline_) return true;
-  if (!keeps()) return endpoint_.unacknowledged(handle()) == 0;
+  if (!keeps()) return endpoint_.view(handle()).unacknowledged() == 0;
   if (executor_.kept_slots() == 0 || confirmed()) return true;
   if (executor_.confirms_kept() && now < settle_at_) return false;
-  return endpoint_.sent(handle(), executor_.kept_stage()) &&
+  return endpoint_.view(handle()).sent(executor_.kept_stage()) &&
          endpoint_.may_retain(executor_.kept_bytes());
 }
 
@@ -145,7 +145,7 @@ void ScheduledCall::end_whole(Time now) {
   // Ranks that still lack data could not get it any more, and are told. A rank that is evicted
   // tells the others nothing.
   const bool cut = now >= deadline_ && copy_ == nullptr;
-  const std::uint64_t lacking = cut ? endpoint_.unacknowledged(handle()) : 0;
+  const std::uint64_t lacking = cut ? endpoint_.view(handle()).unacknowledged() : 0;
   if (lacking != 0) return abort_operation(AbortReason::late, lacking);
   close(std::move(copy_), 0);
 }

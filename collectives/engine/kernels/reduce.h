@@ -36,11 +36,6 @@ struct ReduceStep {
   /// REQUIRES: 1 <= divisor <= 65536.
   void (*combine_scaled)(void* out, const void* a, const void* b, std::size_t elements,
                          std::uint32_t divisor);
-
-  /// out[i] = a[i] + weight * b[i], the weight rounded to the type (half precision: to float32):
-  /// two roundings, no fused arithmetic. Null unless the function is sum or avg of floats.
-  void (*combine_weighted)(void* out, const void* a, const void* b, std::size_t elements,
-                           double weight);
 };
 
 struct ReduceKernels {

@@ -175,13 +175,6 @@ bool finite(const void* data, std::size_t elements) {
   return (carried & kSign) == 0;
 }
 
-template <typename T>
-void combine_weighted(void* out, const void* a, const void* b, std::size_t elements,
-                      double weight) {
-  const T by = static_cast<T>(weight);
-  apply<T>(out, a, b, elements, [by](T x, T y) { return static_cast<T>(x + by * y); });
-}
-
 // out[i] = function(a[i], b[i]) in vectors of float32, those of float64 in vectors of float64. The
 // rest is computed in a copy that is padded with zeros. A vector is read before its place is
 // written, so that `out` may equal `a`.
@@ -255,14 +248,6 @@ void combine_wide_scaled(void* out, const void* a, const void* b, std::size_t el
                            [by](const Floats& x, const Floats& y) { return (x + y) / by; });
 }
 
-template <typename Half, typename Out, typename A>
-void combine_wide_weighted(void* out, const void* a, const void* b, std::size_t elements,
-                           double weight) {
-  const auto by = static_cast<float>(weight);
-  apply_wide<Out, A, Half>(out, a, b, elements,
-                           [by](const Floats& x, const Floats& y) { return x + by * y; });
-}
-
 template <typename Half, typename In>
 void scale_wide(void* out, const void* in, std::size_t elements, std::uint32_t numerator,
                 std::uint32_t denominator) {
@@ -280,14 +265,11 @@ void scale_wide(void* out, const void* in, std::size_t elements, std::uint32_t n
 
 template <typename T>
 constexpr ReduceKernels kernels_of(decltype(ReduceStep::combine) combine, bool additive) {
-  ReduceStep step{combine, nullptr, nullptr};
+  ReduceStep step{combine, nullptr};
   if (additive) step.combine_scaled = combine_scaled<T>;
   ReduceKernels result{step, step, step, step, scale<T>, scale<T>, nullptr};
   if constexpr (!std::is_integral_v<T>) {
     if (additive) {
-      for (ReduceStep* one : {&result.only, &result.first, &result.next, &result.last}) {
-        one->combine_weighted = combine_weighted<T>;
-      }
       result.finite = sizeof(T) == 4 ? finite<std::uint32_t, 23> : finite<std::uint64_t, 52>;
     }
   }
@@ -296,10 +278,9 @@ constexpr ReduceKernels kernels_of(decltype(ReduceStep::combine) combine, bool a
 
 template <typename Half, typename Op, typename Out, typename A>
 constexpr ReduceStep wide_step(bool additive) {
-  ReduceStep step{combine_wide<Half, Op, Out, A>, nullptr, nullptr};
-  if (additive) {
-    step.combine_weighted = combine_wide_weighted<Half, Out, A>;
-    if (Out::kBytes == Half::kBytes) step.combine_scaled = combine_wide_scaled<Half, Out, A>;
+  ReduceStep step{combine_wide<Half, Op, Out, A>, nullptr};
+  if (additive && Out::kBytes == Half::kBytes) {
+    step.combine_scaled = combine_wide_scaled<Half, Out, A>;
   }
   return step;
 }
@@ -319,7 +300,7 @@ constexpr ReduceKernels wide_kernels(bool additive) {
 /// min and max: partial results are elements.
 template <typename Half, typename Op>
 constexpr ReduceKernels wide_order() {
-  const ReduceStep step{combine_wide<Half, Op, Half, Half>, nullptr, nullptr};
+  const ReduceStep step{combine_wide<Half, Op, Half, Half>, nullptr};
   return {step,
           step,
           step,

@@ -132,7 +132,10 @@ struct MuteSplit {
                        .rejoining = [](std::uint64_t) {},
                        .send =
                            [this](const std::vector<AgreementPacket>& packets) {
-                             driven.tell([&](Engine& one) { one.send(packets); });
+                             driven.tell([&](Engine& one) {
+                               for (const AgreementPacket& packet : packets)
+                                 one.endpoint().send(packet);
+                             });
                            }});
   }
   ~MuteSplit() {

@@ -156,23 +156,6 @@ TYPED_TEST(HalfJobTest, bounded__infinity_in_an_input_makes_the_result_nan) {
   }
 }
 
-TYPED_TEST(HalfJobTest, bounded__weighted_contributions) {
-  using T = TypeParam;
-  Mechanisms mechanisms;
-  mechanisms.rescale = Rescale::inverse;
-  for (const std::uint16_t ranks : std::initializer_list<std::uint16_t>{2, 3}) {
-    SimulatedJob job({.ranks = ranks, .mechanisms = mechanisms});
-    Buffers<T> buffers(ranks, 500, false);
-    for (const Report& report : run_bounded(job, buffers, ReduceOp::avg, {}, MissingFill::zero)) {
-      EXPECT_EQ(report.status, Status::complete) << report.detail;
-    }
-    for (Rank rank = 0; rank < ranks; ++rank) {
-      EXPECT_TRUE(same_bits(buffers.outputs[rank], buffers.expected(ReduceOp::avg, 0)))
-          << "nothing was lost, so that all weights are 1";
-    }
-  }
-}
-
 // -- the caller's own function
 
 /// Keeps the larger of two pairs by their first element; counts its calls.

@@ -182,23 +182,6 @@ TYPED_TEST(HalfPrecisionTest, only__of_two_in_place) {
   }
 }
 
-TYPED_TEST(HalfPrecisionTest, combine_weighted__multiplies_in_float32) {
-  using T = TypeParam;
-  const std::vector<T> first = this->values(6, kLongest), second = this->values(7, kLongest);
-  const auto weight = static_cast<float>(1 / 0.95);
-  this->for_all(ReduceOp::avg, [&](const ReduceKernels& kernels) {
-    std::vector<float> partial(kLongest);
-    kernels.first.combine_weighted(partial.data(), first.data(), second.data(), kLongest, 1 / 0.95);
-    for (std::size_t i = 0; i < kLongest; ++i) {
-      const volatile float product = weight * float{second[i]};  // rounded: no fused arithmetic
-      EXPECT_EQ(partial[i], float{first[i]} + product) << i;
-    }
-    std::vector<T> out(kLongest);
-    kernels.only.combine_weighted(out.data(), first.data(), second.data(), kLongest, 1 / 0.95);
-    for (std::size_t i = 0; i < kLongest; ++i) EXPECT_EQ(out[i].bits(), T(partial[i]).bits()) << i;
-  });
-}
-
 TYPED_TEST(HalfPrecisionTest, scale__multiplies_by_the_ratio_and_divides_by_numerator_one) {
   using T = TypeParam;
   const std::vector<T> values = this->values(8, kLongest);

@@ -189,7 +189,7 @@ TEST(HoldTest, rank_in_rejoin__is_not_waited_for) {
   Calls calls(4, kCount);
   calls.learn();
   for (const Rank rank : {Rank{0}, Rank{1}, Rank{2}}) {
-    calls.job()[rank].set_rejoining(0b1000, calls.job().now());
+    calls.job()[rank].endpoint().set_rejoining(0b1000, calls.job().now());
   }
   for (const Report& report : run_without_rank_3(calls)) {
     EXPECT_EQ(report.status, Status::partial) << report.detail;
@@ -205,7 +205,7 @@ TEST(HoldTest, rank_in_rejoin__is_not_waited_for_before_a_bound_is_learnt) {
   calls.job().run_for(20ms);
   ASSERT_FALSE(open->done.load()) << "the bound is the deadline as yet";
   for (const Rank rank : {Rank{0}, Rank{1}, Rank{2}}) {
-    calls.job()[rank].set_rejoining(0b1000, calls.job().now());
+    calls.job()[rank].endpoint().set_rejoining(0b1000, calls.job().now());
   }
   calls.job().run_for(20ms);
   ASSERT_TRUE(open->done.load());
@@ -220,7 +220,7 @@ TEST(HoldTest, ranks_in_rejoin__do_not_keep_the_clock_from_starting) {
   Calls calls(5, kCount);
   calls.bound = 30ms;
   for (const Rank rank : {Rank{0}, Rank{1}}) {
-    calls.job()[rank].set_rejoining(0b11100, calls.job().now());
+    calls.job()[rank].endpoint().set_rejoining(0b11100, calls.job().now());
   }
   const auto alone = calls.submit(0);  // one of two live ranks has begun
   calls.job().run_for(60ms);
@@ -235,7 +235,7 @@ TEST(HoldTest, rank_in_rejoin__still_serves_the_call_that_it_had_begun) {
   for (Rank rank = 0; rank < 4; ++rank) open.push_back(calls.submit(rank));
   calls.job().run_for(usual / 2);
   ASSERT_FALSE(open[0]->done.load());
-  calls.job()[0].set_rejoining(0b1000, calls.job().now());
+  calls.job()[0].endpoint().set_rejoining(0b1000, calls.job().now());
   ASSERT_TRUE(calls.job().finish());
   EXPECT_EQ(open[0]->report.status, Status::complete) << open[0]->report.detail;
 }
@@ -244,7 +244,7 @@ TEST(HoldTest, rank_that_one_owner_left_out__is_no_loss_of_the_network) {
   Calls calls(4, kCount);
   calls.learn();
   calls.shares = Shares(std::vector<double>{1, 1, 1, 0});
-  calls.job()[0].set_rejoining(0b1000, calls.job().now());
+  calls.job()[0].endpoint().set_rejoining(0b1000, calls.job().now());
   std::vector<std::shared_ptr<PendingCall>> open;
   for (Rank rank = 0; rank < 4; ++rank) {
     if (rank == 3) calls.job().run_for(10ms);  // rank 0 has closed the scatter

@@ -466,7 +466,7 @@ float own_shard_of_late_rank(MissingFill missing, ReduceOp function, Rescale res
 
 TEST(LateFill, own_shard__is_filled_once_by_the_rule) {
   for (const bool in_place : {false, true}) {
-    for (const Rescale rescale : {Rescale::count, Rescale::none, Rescale::inverse}) {
+    for (const Rescale rescale : {Rescale::count, Rescale::none}) {
       const auto fill = [&](MissingFill missing, ReduceOp function) {
         return own_shard_of_late_rank(missing, function, rescale, in_place);
       };

@@ -232,7 +232,6 @@ TYPED_TEST(ReduceTest, partial_results_are_elements) {
     for (const ReduceStep* step : {&kernels.first, &kernels.next, &kernels.last}) {
       EXPECT_EQ(step->combine, kernels.only.combine);
       EXPECT_EQ(step->combine_scaled, kernels.only.combine_scaled);
-      EXPECT_EQ(step->combine_weighted, kernels.only.combine_weighted);
     }
     EXPECT_EQ(kernels.scale_partial, kernels.scale);
   }
@@ -344,27 +343,6 @@ TEST(ReduceKernelsTest, finite__finds_one_element_of_any_length) {
   check(float{});
   check(double{});
   EXPECT_EQ(reduce_kernels(DataType::int32, ReduceOp::sum).finite, nullptr);
-}
-
-TEST(ReduceKernelsTest, combine_weighted__multiplies_rounds_and_adds) {
-  for (const ReduceVariant& variant : reduce_variants()) {
-    const ReduceKernels& kernels = variant.kernels(DataType::float32, ReduceOp::avg);
-    std::vector<float> a(kLargest), b(kLargest), out(kLargest);
-    for (std::size_t i = 0; i < kLargest; ++i) {
-      a[i] = 1.0f / static_cast<float>(i + 1);
-      b[i] = static_cast<float>(i) / 7;
-    }
-    kernels.only.combine_weighted(out.data(), a.data(), b.data(), kLargest, 1 / 0.95);
-    const auto weight = static_cast<float>(1 / 0.95);
-    for (std::size_t i = 0; i < kLargest; ++i) {
-      const volatile float product = weight * b[i];  // rounded: no fused arithmetic
-      EXPECT_EQ(out[i], a[i] + product) << variant.instruction_set << " element " << i;
-    }
-    kernels.only.combine_weighted(a.data(), a.data(), b.data(), kLargest, 1 / 0.95);
-    EXPECT_EQ(std::memcmp(a.data(), out.data(), kLargest * sizeof(float)), 0);
-  }
-  EXPECT_EQ(reduce_kernels(DataType::int64, ReduceOp::sum).only.combine_weighted, nullptr);
-  EXPECT_EQ(reduce_kernels(DataType::float32, ReduceOp::max).only.combine_weighted, nullptr);
 }
 
 TEST(ReduceKernelsTest, reduce_kernels__takes_the_widest_variant) {

@@ -135,8 +135,7 @@ TEST(ReducerTest, settle__a_second_time_only_if_nothing_was_missing) {
 struct HalfRig {
   static constexpr std::size_t kSlotElements = kSlotBytes / 2;
 
-  HalfRig(ReduceOp function, bool in_place, std::uint32_t ranks, Rescale rescale = Rescale::count,
-          std::vector<double> weights = {})
+  HalfRig(ReduceOp function, bool in_place, std::uint32_t ranks, Rescale rescale = Rescale::count)
       : own(2 * kSlotElements, value(kSelf)), result(own.size(), Float16(-1)) {
     if (in_place) result = own;
     Reducer::Shape shape;
@@ -149,9 +148,8 @@ struct HalfRig {
     shape.function = function;
     shape.rank = kSelf;
     shape.world = ranks;
-    shape.rescaling = rescaling_by(rescale);
-    shape.weights = std::move(weights);
-    if (Reducer::uses_partials(shape.type, function, ranks, !shape.weights.empty())) {
+    shape.rescale = rescale;
+    if (Reducer::uses_partials(shape.type, function, ranks)) {
       partials.resize(own.size());
       shape.partials = partials.data();
     }
@@ -233,7 +231,7 @@ void expect_rounded_once(std::uint32_t ranks, std::uint32_t arrivals, bool in_pl
   shape.slot_bytes = kSlotBytes;
   shape.type = DataType::float16;
   shape.world = ranks;
-  shape.rescaling = rescaling_by(Rescale::none);
+  shape.rescale = Rescale::none;
   shape.partials = partials.data();
   Reducer reducer(shape);
   std::vector<float> sums(own.begin(), own.end());
@@ -266,35 +264,11 @@ TEST(ReducerTest, half__any_number_of_contributions_is_rounded_once) {
   }
 }
 
-TEST(ReducerTest, half__weighted_contributions_are_rounded_once) {
-  for (const bool in_place : {false, true}) {
-    for (const bool heavy_last : {false, true}) {
-      HalfRig sum(ReduceOp::sum, in_place, 4, Rescale::inverse, {2, 1, 1, 1});
-      HalfRig average(ReduceOp::avg, in_place, 4, Rescale::inverse, {2, 1, 1, 1});
-      for (HalfRig* rig : {&sum, &average}) {
-        for (const Rank from :
-             heavy_last ? std::vector<Rank>{2, 3, 0} : std::vector<Rank>{0, 3, 2}) {
-          rig->deliver(from, 0);
-        }
-        rig->deliver(0, 1);
-        rig->reducer->settle(1);
-      }
-      EXPECT_EQ(sum.result_of(0), 2050) << "2 * 1024 + 3 * 0.5, to even";
-      EXPECT_EQ(average.result_of(0), 512.5f) << "2049.5 / 4 = 512.375";
-      EXPECT_EQ(sum.result_of(1), 2048) << "2048.5, to even";
-      EXPECT_EQ(average.result_of(1), 512) << "2048.5 / 4 = 512.125";
-    }
-  }
-  HalfRig two(ReduceOp::avg, false, 2, Rescale::inverse, {2, 1});
-  two.deliver(0, 0);
-  EXPECT_EQ(two.result_of(0), 1024) << "2048.5 / 2 = 1024.25";
-}
-
 TEST(ReducerTest, half__two_ranks_need_no_partial_results) {
-  EXPECT_FALSE(Reducer::uses_partials(DataType::float16, ReduceOp::sum, 2, false));
-  EXPECT_TRUE(Reducer::uses_partials(DataType::float16, ReduceOp::sum, 2, true));
-  EXPECT_FALSE(Reducer::uses_partials(DataType::float16, ReduceOp::max, 4, false));
-  EXPECT_FALSE(Reducer::uses_partials(DataType::float32, ReduceOp::sum, 4, true));
+  EXPECT_FALSE(Reducer::uses_partials(DataType::float16, ReduceOp::sum, 2));
+  EXPECT_TRUE(Reducer::uses_partials(DataType::float16, ReduceOp::sum, 3));
+  EXPECT_FALSE(Reducer::uses_partials(DataType::float16, ReduceOp::max, 4));
+  EXPECT_FALSE(Reducer::uses_partials(DataType::float32, ReduceOp::sum, 4));
   HalfRig rig(ReduceOp::avg, false, 2);
   rig.deliver(0, 0);
   rig.reducer->settle(1);

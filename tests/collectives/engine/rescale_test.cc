@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "collectives/engine/bounded/reducer.h"
-#include "collectives/engine/call/sender_loss.h"
 #include "tests/support/deliver.h"
 #include "transport/random.h"
 
@@ -28,9 +27,8 @@ struct Weights {
   double deviation = 0;  // of the remote one, from slot to slot
 };
 
-/// One operation at owner 0: its shard after losses, and what `losses` learns of them.
-std::vector<float> reduce_once(std::uint32_t world, double p, Rescale rescale, Random& random,
-                               SenderLoss& losses) {
+/// One operation at owner 0: its shard after losses.
+std::vector<float> reduce_once(std::uint32_t world, double p, Rescale rescale, Random& random) {
   const auto elements = std::size_t{kSlots} * kSlotBytes / 4;
   std::vector<float> own(elements), result(elements);
   for (std::size_t i = 0; i < elements; i += 16) own[i] = 1;
@@ -40,19 +38,15 @@ std::vector<float> reduce_once(std::uint32_t world, double p, Rescale rescale, R
   shape.bytes = elements * 4;
   shape.slot_bytes = kSlotBytes;
   shape.world = world;
-  shape.rescaling = rescaling_by(rescale);
-  shape.weights = shape.rescaling.weights(losses);
+  shape.rescale = rescale;
   Reducer reducer(shape);
   for (Rank from = 1; from < world; ++from) {
     std::vector<float> payload(16);
     payload[from] = 1;
-    std::uint32_t received = 0;
     for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
       if (random.chance(p)) continue;
-      ++received;
       testing_support::deliver(reducer, from, slot, std::as_bytes(std::span(payload)));
     }
-    losses.learn(from, kSlots, received);
   }
   reducer.settle(reducer.slots() - reducer.ready());
   return result;
@@ -60,13 +54,11 @@ std::vector<float> reduce_once(std::uint32_t world, double p, Rescale rescale, R
 
 Weights average(std::uint32_t world, double p, Rescale rescale) {
   Random random(kSeed);
-  SenderLoss losses(static_cast<std::uint16_t>(world));
   Weights sum;
   double squares = 0;
-  constexpr int kWarmUp = 100;  // the loss is learnt
-  for (int i = 0; i < kWarmUp + kOperations; ++i) {
-    const std::vector<float> result = reduce_once(world, p, rescale, random, losses);
-    for (std::size_t slot = 0; i >= kWarmUp && slot < kSlots; ++slot) {
+  for (int i = 0; i < kOperations; ++i) {
+    const std::vector<float> result = reduce_once(world, p, rescale, random);
+    for (std::size_t slot = 0; slot < kSlots; ++slot) {
       sum.own += static_cast<double>(result[slot * 16]);
       for (Rank from = 1; from < world; ++from) {
         const auto weight = static_cast<double>(result[slot * 16 + from]);
@@ -89,7 +81,7 @@ TEST(RescaleTest, bias__of_each_rule) {
                                  std::pair(8u, 0.05), std::pair(8u, 0.2)}) {
     const double kept = 1 - p;
     const double owned = (1 - std::pow(p, world)) / kept;
-    for (const Rescale rule : {Rescale::count, Rescale::inverse, Rescale::none}) {
+    for (const Rescale rule : {Rescale::count, Rescale::none}) {
       const Weights seen = average(world, p, rule);
       std::printf("%6u %5.0f%%  %-8s %9.4f (%+7.2f %%) %9.4f (%+7.2f %%) %10.4f\n", world, p * 100,
                   std::string(name(rule)).c_str(), seen.own, (seen.own - 1) * 100, seen.remote,
@@ -105,71 +97,13 @@ TEST(RescaleTest, bias__of_each_rule) {
 
 TEST(RescaleTest, factor__of_each_rule) {
   const auto factor = [](Rescale rule, ReduceOp function, std::uint32_t count) {
-    const Ratio ratio = rescaling_by(rule).factor(function, 8, count);
+    const Ratio ratio = rescaling(rule, function, 8, count);
     return static_cast<double>(ratio.up) / ratio.down;
   };
   EXPECT_DOUBLE_EQ(factor(Rescale::count, ReduceOp::sum, 5), 8.0 / 5);
   EXPECT_DOUBLE_EQ(factor(Rescale::count, ReduceOp::avg, 5), 1.0 / 5);
-  for (const Rescale rule : {Rescale::inverse, Rescale::none}) {
-    EXPECT_DOUBLE_EQ(factor(rule, ReduceOp::sum, 5), 1);
-    EXPECT_DOUBLE_EQ(factor(rule, ReduceOp::avg, 5), 1.0 / 8);
-  }
-}
-
-TEST(RescaleTest, weights__of_inverse_alone_follow_the_loss) {
-  SenderLoss losses(2);
-  losses.learn(1, 100, 80);
-  EXPECT_EQ(rescaling_by(Rescale::inverse).weights(losses), (std::vector<double>{1, 1.25}));
-  EXPECT_TRUE(rescaling_by(Rescale::count).weights(losses).empty());
-  EXPECT_TRUE(rescaling_by(Rescale::none).weights(losses).empty());
-}
-
-TEST(RescaleTest, inverse__slots_that_lack_nothing_are_weighed_too) {
-  SenderLoss losses(2);
-  losses.learn(1, 100, 80);
-  Random random(kSeed);
-  const std::vector<float> result = reduce_once(2, 0, Rescale::inverse, random, losses);
-  for (std::size_t slot = 0; slot < kSlots; ++slot) {
-    EXPECT_EQ(result[slot * 16], 1.0f);
-    EXPECT_FLOAT_EQ(result[slot * 16 + 1], 1.25f);
-  }
-}
-
-TEST(RescaleTest, inverse__averages_divide_by_all_ranks) {
-  for (const std::uint32_t present : {2u, 3u}) {
-    std::vector<float> own(16, 4.0f), result(16), payload(16, 8.0f);
-    Reducer::Shape shape;
-    shape.own = {reinterpret_cast<const std::byte*>(own.data()), 64};
-    shape.accumulator = {reinterpret_cast<std::byte*>(result.data()), 64};
-    shape.bytes = 64;
-    shape.slot_bytes = 64;
-    shape.function = ReduceOp::avg;
-    shape.world = 3;
-    shape.rescaling = rescaling_by(Rescale::inverse);
-    shape.weights = {1, 1.5, 1};
-    Reducer reducer(shape);
-    for (Rank from = 1; from < present; ++from) {
-      testing_support::deliver(reducer, from, 0, std::as_bytes(std::span(payload)));
-    }
-    reducer.settle(reducer.slots() - reducer.ready());
-    EXPECT_FLOAT_EQ(result[0], (4 + 12 + (present == 3 ? 8.0f : 0.0f)) / 3);
-  }
-}
-
-TEST(SenderLossTest, learn__averages_and_caps) {
-  SenderLoss losses(3);
-  EXPECT_TRUE(losses.weights().empty());
-  losses.learn(1, 100, 100);
-  losses.learn(1, 100, 90);
-  EXPECT_DOUBLE_EQ(losses.of(1), 0.05);
-  losses.learn(1, 100, 0);  // late, not lossy
-  EXPECT_DOUBLE_EQ(losses.of(1), 0.05);
-  for (int i = 0; i < 200; ++i) losses.learn(2, 100, 10);
-  EXPECT_DOUBLE_EQ(losses.of(2), SenderLoss::kMost);
-  EXPECT_EQ(losses.weights(), (std::vector<double>{1, 1 / 0.95, SenderLoss::kMostWeight}));
-  // What is over is forgotten, and the plain kernels come back.
-  for (int i = 0; i < 400; ++i) losses.learn(1, 100, 100), losses.learn(2, 100, 100);
-  EXPECT_TRUE(losses.weights().empty());
+  EXPECT_DOUBLE_EQ(factor(Rescale::none, ReduceOp::sum, 5), 1);
+  EXPECT_DOUBLE_EQ(factor(Rescale::none, ReduceOp::avg, 5), 1.0 / 8);
 }
 
 }  // namespace

@@ -96,7 +96,7 @@ TEST(CliBudgets, budgets__that_make_no_sense_are_refused_in_one_line) {
       {{"--skip-above", "1"}, "has no unit"},
       {{"--halt-above", "-1%"}, "outside 0% to 100%"},
       {{"--skip-above", "1%", "--mode", "exact"}, "a loss budget needs --mode bounded"},
-      {{"--rescale", "twice"}, "\"twice\" is not one of count, inverse, none"},
+      {{"--rescale", "twice"}, "\"twice\" is not one of count, none"},
   };
   for (const auto& [options, message] : wrong) {
     Command command = tool(job);
@@ -112,7 +112,7 @@ TEST(CliBudgets, budgets__that_make_no_sense_are_refused_in_one_line) {
 TEST(CliBudgets, json__says_what_bounded_the_calls_and_how_replicas_differ) {
   const ScratchDirectory scratch;
   int diverged = 0;
-  for (const std::string rescale : {"count", "inverse", "none"}) {
+  for (const std::string rescale : {"count", "none"}) {
     const Ended ended = lossy(scratch, {"--without", "repair", "--rescale", rescale});
     EXPECT_EQ(ended.exit_code, 0) << ended.error << ended.out;
     for (const nlohmann::json& result : results_in(scratch)) {

@@ -99,7 +99,7 @@ TEST(CliErrors, values__named_with_an_example) {
       {{"--dead-after", "0s"}, {"--dead-after", "\"0s\" leaves no time"}},
       {{"--max-rate", "5"}, {"--max-rate", "5gbit"}},
       {{"--profile", "best"}, {"--profile", "\"best\" is not one of optireduce, tarpon"}},
-      {{"--inflow", "none"}, {"--inflow", "buffers, incast, window"}},
+      {{"--inflow", "none"}, {"--inflow", "incast, window"}},
       {{"--sending", "dctcp"}, {"--sending", "credit, timely"}},
       {{"--without", "repair,bound"}, {"--without", "\"bound\"", "repair, scatter-repair"}},
       {{"--order", "any"}, {"--order", "\"any\" is not one of rotating, fixed"}},

@@ -365,8 +365,8 @@ TEST(EndpointBoundsTest, late__what_a_peer_has_passed_is_not_waited_for) {
     EXPECT_EQ(closed[stage].operation, b.handle);
     EXPECT_EQ(closed[stage].stage, stage);
   }
-  EXPECT_TRUE(net[1].acknowledged(b.handle, 1));
-  EXPECT_FALSE(net[1].progress(first.handle, 0, 0).heard);
+  EXPECT_TRUE(net[1].view(b.handle).acknowledged(1));
+  EXPECT_FALSE(net[1].view(first.handle).progress(0, 0).heard);
 }
 
 TEST(EndpointBoundsTest, bounded__a_lost_credit_window_does_not_stall_the_rest) {

@@ -136,9 +136,9 @@ TEST(EndpointTermsTest, terms__come_with_ready) {
   call->spec.terms = {1, 2, 3};
   net.submit(std::move(call), 0);
   Call& other = net.submit(bounded(1, 2), 1);
-  EXPECT_EQ(net[1].terms(other.handle, 0), std::nullopt);
+  EXPECT_EQ(net[1].view(other.handle).terms(0), std::nullopt);
   net.run_until(net.now);
-  EXPECT_EQ(net[1].terms(other.handle, 0), (CallTerms{1, 2, 3}));
+  EXPECT_EQ(net[1].view(other.handle).terms(0), (CallTerms{1, 2, 3}));
 }
 
 TEST(EndpointTermsTest, terms__that_came_before_the_operation_began) {
@@ -148,7 +148,7 @@ TEST(EndpointTermsTest, terms__that_came_before_the_operation_began) {
   net.submit(std::move(call), 0);
   net.run_until(net.now);
   Call& other = net.submit(bounded(1, 2), 1);
-  EXPECT_EQ(net[1].terms(other.handle, 0), (CallTerms{1, 2, 3}));
+  EXPECT_EQ(net[1].view(other.handle).terms(0), (CallTerms{1, 2, 3}));
 }
 
 TEST(EndpointTermsTest, tells_terms__or_data_announces_a_small_operation) {

@@ -208,7 +208,7 @@ TEST(EndpointTest, credit__is_never_exceeded_and_is_extended_to_the_end_under_lo
         if (peer == rank) continue;
         EXPECT_EQ(calls[rank]->sinks[0]->bytes[peer], 100 * kSlot - 5);
       }
-      EXPECT_TRUE(net[rank].sent(calls[rank]->handle, 0));
+      EXPECT_TRUE(net[rank].view(calls[rank]->handle).sent(0));
     }
   }
 }

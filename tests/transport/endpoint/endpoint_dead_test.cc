@@ -40,8 +40,8 @@ TEST(EndpointDeadTest, bounded__goes_on_at_once_with_what_has_come) {
     const auto closed = net.events_of(rank, Event::Kind::stage_closed);
     ASSERT_EQ(closed.size(), 1u);
     EXPECT_EQ(closed[0].closing, Closing::given_up);
-    EXPECT_EQ(net[rank].progress(calls[rank]->handle, 0, 2).received, rank == 0 ? 3u : 0u);
-    EXPECT_EQ(net[rank].progress(calls[rank]->handle, 0, 1 - rank).received, 20u);
+    EXPECT_EQ(net[rank].view(calls[rank]->handle).progress(0, 2).received, rank == 0 ? 3u : 0u);
+    EXPECT_EQ(net[rank].view(calls[rank]->handle).progress(0, 1 - rank).received, 20u);
   }
 }
 
@@ -77,8 +77,8 @@ TEST(EndpointDeadTest, later_operations__neither_wait_for_it_nor_announce_themse
   EXPECT_FALSE(sent);
   for (Rank rank = 0; rank < 2; ++rank) {
     EXPECT_EQ(net.count(rank, Event::Kind::stage_closed), 2u);
-    EXPECT_TRUE(net[rank].sent(calls[rank]->handle, 1));
-    EXPECT_FALSE(net[rank].progress(calls[rank]->handle, 0, 2).heard);
+    EXPECT_TRUE(net[rank].view(calls[rank]->handle).sent(1));
+    EXPECT_FALSE(net[rank].view(calls[rank]->handle).progress(0, 2).heard);
   }
 }
 
@@ -120,9 +120,9 @@ TEST(EndpointDeadTest, acknowledged__and_retained_without_it) {
                ? 0
                : 1;
   });
-  EXPECT_FALSE(net[0].acknowledged(calls[0]->handle, 0));
+  EXPECT_FALSE(net[0].view(calls[0]->handle).acknowledged(0));
   net[0].peer_dead(2, net.now);
-  EXPECT_TRUE(net[0].acknowledged(calls[0]->handle, 0));
+  EXPECT_TRUE(net[0].view(calls[0]->handle).acknowledged(0));
   EXPECT_EQ(net.count(0, Event::Kind::acknowledged), 1u);
 
   auto retained = std::make_unique<Retained>();

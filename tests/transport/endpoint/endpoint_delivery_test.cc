@@ -159,7 +159,7 @@ TEST(EndpointDeliveryTest, ranges__each_starts_a_slot_whatever_is_lost) {
     for (std::uint32_t slot = 0; slot < 4; ++slot) {
       if ((lost >> slot & 1) == 0) here += std::array<std::uint64_t, 4>{30, 64, 64, 6}[slot];
     }
-    EXPECT_EQ(net[1].progress(b.handle, 0, 0).bytes, here) << lost;
+    EXPECT_EQ(net[1].view(b.handle).progress(0, 0).bytes, here) << lost;
     net.run_until(net.now + 100ms);
     expect_exchanged(net, a, b, 2 * kSlot + 36);
   }
@@ -176,7 +176,7 @@ TEST(EndpointDeliveryTest, ranges__a_slot_of_another_length_is_refused) {
   forged.set(header);
   net.give(forged);
   EXPECT_EQ(net.dropped(1, DropReason::message), 1u);
-  EXPECT_EQ(net[1].progress(b.handle, 0, 0).received, 0u);
+  EXPECT_EQ(net[1].view(b.handle).progress(0, 0).received, 0u);
 }
 
 TEST(EndpointDeliveryTest, repair__a_silent_tail_is_asked_for_with_back_off) {
@@ -263,7 +263,7 @@ TEST(EndpointDeliveryTest, repair__of_a_stage_that_is_not_kept_is_answered_by_cl
     const bool first = header.type == TARPON_DATA && tarpon_stage(&header) == 0;
     return first && packet.from == 1 && header.slot > 0 ? 0 : 1;
   });
-  ASSERT_EQ(net[0].progress(calls[0]->handle, 1, 1).received, kMany / kSlot);
+  ASSERT_EQ(net[0].view(calls[0]->handle).progress(1, 1).received, kMany / kSlot);
   auto retained = std::make_unique<Retained>();
   retained->stage = 1;
   retained->bytes.resize(kMany);

@@ -53,7 +53,7 @@ TEST(EndpointMarksTest, receiver__passes_it_on_but_for_its_own_first_stage) {
     if (packet.to == 2) net.give(packet);
   }
   const Call& third = net.submit(call_of(2, 3, false), 2);  // the next operation knows of nothing
-  EXPECT_FALSE(net[2].marks(third.handle).any());
+  EXPECT_FALSE(net[2].view(third.handle).marks().any());
 }
 
 TEST(EndpointMarksTest, everybody__knows_whose_it_is) {
@@ -64,8 +64,8 @@ TEST(EndpointMarksTest, everybody__knows_whose_it_is) {
   }
   net.settle();
   for (Rank rank = 0; rank < 4; ++rank) {
-    EXPECT_TRUE(net[rank].marks(handles[rank]).heard);
-    EXPECT_EQ(net[rank].marks(handles[rank]).ranks, 0xau);
+    EXPECT_TRUE(net[rank].view(handles[rank]).marks().heard);
+    EXPECT_EQ(net[rank].view(handles[rank]).marks().ranks, 0xau);
   }
 }
 
@@ -81,8 +81,8 @@ TEST(EndpointMarksTest, exact__takes_no_notice) {
     net.give(packet);
   }
   net.settle();
-  EXPECT_FALSE(net[0].marks(a.handle).any());
-  EXPECT_FALSE(net[1].marks(b.handle).any());
+  EXPECT_FALSE(net[0].view(a.handle).marks().any());
+  EXPECT_FALSE(net[1].view(b.handle).marks().any());
 }
 
 TEST(EndpointMarksTest, names__beyond_the_world_are_not_taken) {
@@ -100,7 +100,7 @@ TEST(EndpointMarksTest, names__beyond_the_world_are_not_taken) {
   header.contributors = ~0ull;
   ready.set(header);
   net.give(ready);
-  EXPECT_EQ(net[1].marks(b.handle).ranks, 0x3u);
+  EXPECT_EQ(net[1].view(b.handle).marks().ranks, 0x3u);
 }
 
 TEST(EndpointMarksTest, closed__tells_a_late_rank_there_is_some_and_whose) {
@@ -121,7 +121,7 @@ TEST(EndpointMarksTest, closed__tells_a_late_rank_there_is_some_and_whose) {
   ASSERT_FALSE(of_type(answers, TARPON_CLOSED).empty());
   for (const Packet& packet : answers) EXPECT_TRUE(flagged(packet));
   EXPECT_EQ(of_type(answers, TARPON_CLOSED)[0].header().contributors, 2u) << "absent ranks";
-  EXPECT_EQ(net[1].marks(late.handle).ranks, 1u);
+  EXPECT_EQ(net[1].view(late.handle).marks().ranks, 1u);
 }
 
 }  // namespace

@@ -180,7 +180,7 @@ TEST(EndpointTagsTest, a_forgotten_tag__ends_the_bounded_call_of_a_rank_that_lef
   net.run_until(net.now + 1s);
   EXPECT_EQ(net.count(0, Event::Kind::late), 1u);
   EXPECT_EQ(net.count(0, kClosed), 1u);
-  EXPECT_EQ(net[0].progress(a.handle, 0, 1).received, 0u);
+  EXPECT_EQ(net[0].view(a.handle).progress(0, 1).received, 0u);
 }
 
 TEST(EndpointTagsTest, a_forgotten_tag__goes_on_with_its_next_number) {

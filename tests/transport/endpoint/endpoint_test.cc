@@ -202,13 +202,13 @@ TEST(EndpointTest, acknowledge__receivers_confirm_the_whole_message) {
     auto call = exchange(rank, 3, kMany);
     call->spec.stages[0].acknowledge = true;
     calls.push_back(&net.submit(std::move(call), rank));
-    EXPECT_FALSE(net[rank].acknowledged(calls[rank]->handle, 0));
-    EXPECT_FALSE(net[rank].sent(calls[rank]->handle, 0));
+    EXPECT_FALSE(net[rank].view(calls[rank]->handle).acknowledged(0));
+    EXPECT_FALSE(net[rank].view(calls[rank]->handle).sent(0));
   }
   net.run_until(net.now + 100ms);
   for (Rank rank = 0; rank < 3; ++rank) {
-    EXPECT_TRUE(net[rank].acknowledged(calls[rank]->handle, 0));
-    EXPECT_TRUE(net[rank].sent(calls[rank]->handle, 0));
+    EXPECT_TRUE(net[rank].view(calls[rank]->handle).acknowledged(0));
+    EXPECT_TRUE(net[rank].view(calls[rank]->handle).sent(0));
     EXPECT_EQ(net.count(rank, Event::Kind::acknowledged), 1u);
   }
 }
@@ -230,10 +230,10 @@ TEST(EndpointTest, acknowledge__a_lost_one_is_asked_for_where_ranks_forward) {
       return packet.to == 0 && confirms ? 0 : 1;
     };
     net.settle(loses_confirmations);
-    EXPECT_FALSE(net[0].acknowledged(calls[0]->handle, 0));
+    EXPECT_FALSE(net[0].view(calls[0]->handle).acknowledged(0));
     if (closed) net[1].close(calls[1]->handle, nullptr);
     net.run_until(net.now + 2 * small_options().quiet_delay + 1ms);
-    EXPECT_TRUE(net[0].acknowledged(calls[0]->handle, 0));
+    EXPECT_TRUE(net[0].view(calls[0]->handle).acknowledged(0));
   }
 }
 
@@ -257,7 +257,7 @@ TEST(EndpointTest, acknowledge__closed_confirms_where_ranks_forward_though_an_ol
   net[1].close(at_1.handle, nullptr);
   net.run_until(net.now + 50ms, loses_confirmations);
   EXPECT_EQ(net[1].lowest_open(0), 0u);
-  EXPECT_EQ(net[0].unacknowledged(at_0.handle), 0u);
+  EXPECT_EQ(net[0].view(at_0.handle).unacknowledged(), 0u);
 }
 
 /// What comes of another rank may wait for one that sends nothing here.
@@ -293,7 +293,7 @@ TEST(EndpointTest, acknowledge__of_what_was_never_sent_is_refused) {
   net.poll(0);
   net.give(forged);
   EXPECT_EQ(net.dropped(0, DropReason::unexpected), 1u);
-  EXPECT_FALSE(net[0].acknowledged(a.handle, 0));
+  EXPECT_FALSE(net[0].view(a.handle).acknowledged(0));
 }
 
 TEST(EndpointTest, advance__only_ready_slots_go_out_and_it_never_lowers) {

@@ -212,7 +212,7 @@ class FlowsTest : public testing::Test {
     };
   }
 
-  MessageProgress progress() { return net_[1].progress(calls_[1]->handle, 0, 0); }
+  MessageProgress progress() { return net_[1].view(calls_[1]->handle).progress(0, 0); }
 
   Harness net_;
   std::vector<Call*> calls_;

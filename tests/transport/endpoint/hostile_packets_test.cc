@@ -48,7 +48,7 @@ struct Scene {
   /// Gives the packet and checks that nothing but the counter of `reason` has moved.
   void expect_dropped(const Packet& packet, DropReason reason, const std::string& what) {
     const EndpointCounters before = net[1].counters();
-    const MessageProgress progress = net[1].progress(calls[1]->handle, 0, 0);
+    const MessageProgress progress = net[1].view(calls[1]->handle).progress(0, 0);
     const Time deadline = net[1].next_deadline();
     const std::size_t events = net.events[1].size();
     net.give(packet);
@@ -62,7 +62,7 @@ struct Scene {
     EXPECT_EQ(after.data_in, before.data_in) << what;
     EXPECT_EQ(after.control_in, before.control_in) << what;
     EXPECT_EQ(after.parked, before.parked) << what;
-    EXPECT_EQ(net[1].progress(calls[1]->handle, 0, 0).received, progress.received) << what;
+    EXPECT_EQ(net[1].view(calls[1]->handle).progress(0, 0).received, progress.received) << what;
     EXPECT_EQ(net[1].next_deadline(), deadline) << what;
     EXPECT_EQ(net.events[1].size(), events) << what;
     EXPECT_TRUE(net.poll(1).empty()) << what << " was answered";

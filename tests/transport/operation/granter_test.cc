@@ -7,8 +7,8 @@
 #include <optional>
 #include <vector>
 
+#include "tests/support/steady_inflow.h"
 #include "transport/rate/adaptive_inflow.h"
-#include "transport/rate/buffer_inflow.h"
 
 namespace tarpon::granter_test {
 namespace {
@@ -25,7 +25,8 @@ class GranterTest : public testing::Test {
 
   GranterTest() {
     // The window stays as it is.
-    granter_.emplace(std::make_unique<BufferInflow>(kWindow * kWire), kUnasked, kRanks);
+    granter_.emplace(std::make_unique<testing_support::SteadyInflow>(kWindow * kWire), kUnasked,
+                     kRanks);
     granter_->inflow().arrived(kWindow * kWire, false);  // after a rest it would be smaller
   }
 

@@ -6,8 +6,8 @@
 #include <array>
 #include <cstring>
 
+#include "tests/support/steady_inflow.h"
 #include "transport/integrity.h"
-#include "transport/rate/buffer_inflow.h"
 
 namespace tarpon::packet_writer_test {
 namespace {
@@ -32,7 +32,7 @@ class PacketWriterTest : public testing::Test {
       .rank = 0, .world_size = 2, .job = 9, .integrity = TARPON_INTEGRITY_CRC32C};
   PeerClocks clocks_{2};
   TagHistory tags_{{.world_size = 2, .retain_bytes = 0, .remembered_tags = 16}};
-  BufferInflow inflow_{1 << 20};
+  testing_support::SteadyInflow inflow_{1 << 20};
   EndpointCounters counters_;
   PacketWriter writer_{options_, clocks_, tags_, inflow_, counters_};
   std::array<std::byte, TARPON_HEADER_BYTES> header_{};

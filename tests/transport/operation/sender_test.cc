@@ -9,8 +9,8 @@
 #include <memory>
 #include <vector>
 
+#include "tests/support/steady_inflow.h"
 #include "transport/integrity.h"
-#include "transport/rate/buffer_inflow.h"
 
 namespace tarpon::sender_test {
 namespace {
@@ -102,7 +102,7 @@ class SenderTest : public testing::Test {
   PeerClocks clocks_{3};
   Standings standings_{3};
   TagHistory tags_{{.world_size = 3, .retain_bytes = 0, .remembered_tags = 16}};
-  BufferInflow inflow_{1 << 20};
+  testing_support::SteadyInflow inflow_{1 << 20};
   EndpointCounters counters_;
   PacketWriter writer_{options_, clocks_, tags_, inflow_, counters_};
   Alarm alarm_;
