@@ -174,7 +174,7 @@ Result<Program> Program::find(unsigned interface) {
                             interface_text(interface), (*attached)->name, (*attached)->id));
   }
   const std::uint32_t id = (*attached)->our_program;
-  FileDescriptor fd(::bpf_prog_get_fd_by_id(id));
+  PrivateDescriptor fd = FileDescriptor(::bpf_prog_get_fd_by_id(id));
   std::array<std::uint32_t, 16> ids{};
   bpf_prog_info info{};
   info.nr_map_ids = ids.size();
@@ -246,10 +246,12 @@ Result<void> Program::pin(const std::string& directory) const {
   }
   if (auto there = make_pin_directory(directory); !there) return there;
   const ProgramMaps::Descriptors& maps = maps_.descriptors();
-  const std::pair<std::string_view, int> files[] = {
-      {kLinkPin, link_.get()},             {kPorts.name, maps.ports.get()},
-      {kSockets.name, maps.sockets.get()}, {kWindows.name, maps.windows.get()},
-      {kCounts.name, maps.counts.get()},   {kLate.name, maps.late.get()}};
+  const std::pair<std::string_view, int> files[] = {{kLinkPin, link_.get()},
+                                                    {kPorts.name, maps.ports.get()},
+                                                    {kSockets.name, maps.sockets.get()},
+                                                    {kWindows.name, maps.windows.get()},
+                                                    {kCounts.name, maps.counts.get()},
+                                                    {kLate.name, maps.late.get()}};
   std::vector<std::string> made;  // removed on failure; other files are not ours
   for (const auto& [name, fd] : files) {
     made.push_back(fmt::format("{}/{}", directory, name));

@@ -1,3 +1,5 @@
+#include "xdp/program_maps.h"
+
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <fmt/format.h>
@@ -7,8 +9,6 @@
 #include <cerrno>
 #include <utility>
 #include <vector>
-
-#include "xdp/program_maps.h"
 
 namespace tarpon::xdp {
 namespace {
@@ -138,9 +138,11 @@ std::vector<std::pair<tarpon_port_key, tarpon_port_entry>> ProgramMaps::ports() 
   const tarpon_port_key* previous = nullptr;
   // The kernel starts again when a port is removed meanwhile: the map's size bounds the loop.
   constexpr std::uint32_t kMost = TARPON_MAX_ENTRIES;
-  while (result.size() < kMost && ::bpf_map_get_next_key(descriptors_.ports.get(), previous, &at) == 0) {
+  while (result.size() < kMost &&
+         ::bpf_map_get_next_key(descriptors_.ports.get(), previous, &at) == 0) {
     tarpon_port_entry entry{};
-    if (::bpf_map_lookup_elem(descriptors_.ports.get(), &at, &entry) == 0) result.emplace_back(at, entry);
+    if (::bpf_map_lookup_elem(descriptors_.ports.get(), &at, &entry) == 0)
+      result.emplace_back(at, entry);
     previous = &at;
   }
   return result;

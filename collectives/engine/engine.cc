@@ -336,7 +336,9 @@ bool Engine::progress(Time now) noexcept {
   if (packets.empty() || now - kPatience >= endpoint_.next_deadline()) endpoint_.on_timer(now);
   handle_events(now);
   step(now);
-  unbegun_.expire([this](std::uint32_t tag) { return late_ranks(tag); }, now);
+  if (now >= unbegun_.next_expiry()) {
+    unbegun_.expire([this](std::uint32_t tag) { return late_ranks(tag); }, now);
+  }
   if (unbegun_.take_startable()) start_waiting(now);
   const bool sent = transmit(now);
   return !packets.empty() || sent;

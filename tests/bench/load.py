@@ -71,14 +71,18 @@ def run(build, kind, ranks, steps, load):
                 if any(process.poll() is not None for process in processes):
                     break
             # They end by themselves, also when this program is killed.
-            loops = [subprocess.Popen(["timeout", str(load.seconds), "sh", "-c", "while :; do :; done"])
-                     for _ in range(load.loops)]
+            if all(process.poll() is None for process in processes):
+                loops = [subprocess.Popen(["timeout", str(load.seconds), "sh", "-c", "while :; do :; done"])
+                         for _ in range(load.loops)]
             outputs = [process.communicate(timeout=max(1, end - time.monotonic())) for process in processes]
         except subprocess.TimeoutExpired:
             sys.exit(f"{kind}, {ranks} ranks: a rank did not end within {LIMIT_S} s")
         finally:
+            for loop in loops:
+                loop.terminate()  # timeout passes it on
             for process in [*processes, *loops]:
-                process.kill()
+                if process in processes:
+                    process.kill()
                 process.wait()
     for rank, process in enumerate(processes):
         if process.returncode != 0:

@@ -1,5 +1,6 @@
 // The credit of one message, seen from its receiver: how many slots the sender may send, and how
-// many of those may be on their way. The Granter decides; this class counts.
+// many of those may be on their way. The Granter decides; this class counts. For a peer that is
+// left out OpenOperation grants all, so that no paced credit is spent on it.
 //
 // A value. Not thread-safe.
 #pragma once

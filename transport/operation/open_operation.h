@@ -2,8 +2,9 @@
 //
 // This class decides what a packet or a peer's end means for the operation. Its parts do the rest:
 // Receiver and Sender move DATA, Announcer sends READYs, StageBounds ends the stages of bounded
-// operations, LatenessCheck asks whether this rank is late. They share the Operation, and each
-// field has one of them as its writer.
+// operations, LatenessCheck asks whether this rank is late. They share the Operation. Its peers and
+// messages change by their own functions alone; the question belongs to LatenessCheck, the ends of
+// stages to StageBounds, the marks to this class.
 //
 // Late ranks. Where peers have closed a bounded operation without this rank's last stage, that
 // stage is void: this rank sends it to no other peer, or the results would differ. It fetches the

@@ -1,5 +1,6 @@
 // What this rank and one peer have told each other in one operation, besides DATA and its credit
-// (message.h): whether the peer has begun, what its READY said, and which answers are due.
+// (send_message.h, receive_message.h): whether the peer has begun, what its READY said, and which
+// answers are due.
 //
 // A value. Only its functions change it. Not thread-safe. No clock inside.
 #pragma once

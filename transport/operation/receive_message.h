@@ -2,7 +2,8 @@
 // asks again for what is missing.
 //
 // Only its functions change it: the Receiver calls them for packets and time, the Granter for
-// credit, OpenOperation where a peer ends or is gone. Not thread-safe. No clock inside.
+// credit, ControlWriter for a REPAIR that leaves, OpenOperation where a peer ends or is gone. Not
+// thread-safe. No clock inside.
 #pragma once
 
 #include <cstddef>

@@ -2,8 +2,8 @@
 // silence, or later where HoldPolicy says so. The last stage stays open while peers are asked
 // whether this rank is late (LatenessCheck).
 //
-// Only this class changes Stage::end, Stage::held, Stage::early, Operation::hold and
-// Operation::grace. Not thread-safe. No clock inside.
+// After prepare() only this class changes Stage::end, Stage::held, Stage::early, Operation::hold
+// and Operation::grace. Not thread-safe. No clock inside.
 #pragma once
 
 #include <cstddef>

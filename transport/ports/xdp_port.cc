@@ -29,12 +29,12 @@
 namespace tarpon {
 namespace {
 
-constexpr std::uint32_t kBurst = 32;        // packets that a kick sends in copy mode
+constexpr std::uint32_t kBurst = 32;  // packets that a kick sends in copy mode
 constexpr Duration kKickAgain = 50us;
 constexpr Duration kSlowPathEvery = 1ms;  // looks at the UDP socket that nothing has announced
-constexpr Duration kDrainTime = 10ms;  // at the end, for packets on their way
-constexpr Duration kCarrierTime = 5s;  // attaching the program restarts some adapters
-constexpr Duration kResolveTime = 1s;  // for the first answers to ARP
+constexpr Duration kDrainTime = 10ms;     // at the end, for packets on their way
+constexpr Duration kCarrierTime = 5s;     // attaching the program restarts some adapters
+constexpr Duration kResolveTime = 1s;     // for the first answers to ARP
 constexpr Duration kSettleStep = 50ms;
 
 tarpon_port_key key_of(const sockaddr_in& address) {
@@ -201,7 +201,9 @@ std::span<TxPacket> XdpPort::transmit_frames(std::size_t at_most) {
   if (failure_) return {};
   // Any frame may turn out to be for a peer that the UDP socket serves.
   if (slow_peers_) at_most = slow_.port->transmit_frames(at_most).size();
-  return sender_.offer(at_most);
+  const std::span<TxPacket> frames = sender_.offer(at_most);
+  look_for_failure();
+  return frames;
 }
 
 void XdpPort::transmit(std::span<TxPacket> packets) {
@@ -244,7 +246,12 @@ void XdpPort::send_slowly() {
 }
 
 void XdpPort::kick() {
-  if (!sender_.kick()) failure_ = Error::system(sender_.error(), "sending on " + name_);
+  sender_.kick();
+  look_for_failure();
+}
+
+void XdpPort::look_for_failure() {
+  if (sender_.has_failed()) failure_ = Error::system(sender_.error(), "sending on " + name_);
 }
 
 std::span<const RxPacket> XdpPort::receive(Time now) {

@@ -85,6 +85,7 @@ class XdpPort final : public Port {
   void close_group();
   bool all_found() const;
   void kick();
+  void look_for_failure();
 
   const XdpPortOptions options_;
   const std::string name_;  // of the interface; a caller may be in another network namespace
@@ -108,7 +109,7 @@ class XdpPort final : public Port {
   bool carrier_ = false;                   // as of the last look
   xdp::Mac mac_{};                         // of the interface, as the program knows it
   bool group_is_direct_ = false;           // the program redirects packets to the group too
-  bool slow_waits_ = false;  // something may wait in the UDP socket
+  bool slow_waits_ = false;                // something may wait in the UDP socket
   Time slow_looked_{};
   bool news_ = false;  // of the link or a neighbour, not looked at yet
   Time looked_{};

@@ -70,15 +70,15 @@ void XdpSender::send(std::size_t at, const LowerHeaders& headers) {
   counted_.tx_bytes += datagram;
 }
 
-bool XdpSender::kick() {
-  if (queue_.in_flight() == 0) return true;
+void XdpSender::kick() {
+  if (queue_.in_flight() == 0) return;
   for (std::size_t before = queue_.in_flight();;) {
     const xdp::Kick result = queue_.kick();
     ++counted_.system_calls;
-    if (result == xdp::Kick::fatal) return false;
-    if (result != xdp::Kick::again && result != xdp::Kick::lost) return true;
+    failed_ |= result == xdp::Kick::fatal;
+    if (result != xdp::Kick::again && result != xdp::Kick::lost) return;
     queue_.reap();
-    if (queue_.in_flight() == 0 || queue_.in_flight() >= before) return true;
+    if (queue_.in_flight() == 0 || queue_.in_flight() >= before) return;
     before = queue_.in_flight();
   }
 }

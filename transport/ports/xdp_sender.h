@@ -39,9 +39,10 @@ class XdpSender {
   void give_back(std::size_t at) { queue_.give_back_unsent(frames_[at]); }
   void passed(std::size_t count) { passed_ = count; }
 
-  /// Kicks the kernel, again while that makes progress. The next call kicks what is left. Returns
-  /// false when sending has failed for good: error().
-  bool kick();
+  /// Kicks the kernel, again while that makes progress. The next call kicks what is left.
+  void kick();
+  /// Whether sending has failed for good, in kick() or offer(): error().
+  bool has_failed() const { return failed_; }
   int error() const { return queue_.error(); }
   /// Takes back the frames that the kernel has sent.
   void reap() { queue_.reap(); }
@@ -56,6 +57,7 @@ class XdpSender {
   std::vector<std::uint32_t> frames_;  // of offered_
   std::size_t passed_ = 0;             // how many of offered_, from the first, have gone
   bool full_ = false;
+  bool failed_ = false;
   PortStatistics counted_;
 };
 

@@ -387,7 +387,7 @@ void RunningCall::report_end(Time now) {
   }
   if (report.status != Status::complete) return;
   const std::uint64_t everybody = first_ranks(setting_.world);
-  for (PeerReport& peer : report.peers) peer.contributors = everybody;  // report_loss() corrects it
+  for (PeerReport& peer : report.peers) peer.contributors = everybody;  // LossAccount corrects it
 }
 
 }  // namespace tarpon
