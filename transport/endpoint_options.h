@@ -48,7 +48,8 @@ struct EndpointOptions {
   /// Delay before the slots of a gap are asked for; a silent message is asked for after
   /// `quiet_delay`. Both double from request to request, up to `repair_delay_max`. The defaults
   /// allow for scheduling, which alone delays packets by milliseconds with 8 ranks on 2 cores. In
-  /// bounded operations the three are at most a 64th, a 32nd and an eighth of the bound.
+  /// bounded operations the three are at most a 64th, a 32nd (for a silent message an eighth) and
+  /// an eighth of the bound.
   Duration gap_delay = 2ms;
   Duration quiet_delay = 10ms;
   Duration repair_delay_max = 100ms;

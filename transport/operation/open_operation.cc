@@ -26,6 +26,7 @@ void OpenOperation::begin(Channel& channel, Time now) {
   const Duration patience = std::max(kLeastPatience, parts_.granter.inflow().timeout());
   operation_.gap_delay = std::min(operation_.gap_delay, patience);
   operation_.quiet_delay = std::min(operation_.quiet_delay, 2 * patience);
+  operation_.silence_delay = std::min(operation_.silence_delay, 2 * patience);
   for (Stage& stage : stages()) {
     for (SendMessage& send : stage.sends) send.grant(parts_.granter.unasked_at(send.peer()));
   }

@@ -52,6 +52,8 @@ void shorten_delays(Operation& operation, const OperationSpec& spec) {
   };
   at_most(operation.gap_delay, spec.bound / 64);
   at_most(operation.quiet_delay, spec.bound / 32);
+  // Messages come in turn. Most of those that are silent for a shorter time wait for their turns.
+  at_most(operation.silence_delay, spec.bound / 8);
   at_most(operation.repair_delay_max, spec.bound / 8);
 }
 
@@ -84,6 +86,7 @@ void prepare(Operation& operation, const OperationSpec& spec, const EndpointOpti
   operation.inquiry = {};
   operation.gap_delay = options.gap_delay;
   operation.quiet_delay = options.quiet_delay;
+  operation.silence_delay = options.quiet_delay;
   operation.repair_delay_max = options.repair_delay_max;
   if (spec.bounded) shorten_delays(operation, spec);
   operation.peers.assign(world_size, PeerExchange{});

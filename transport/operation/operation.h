@@ -95,8 +95,9 @@ struct Operation {
   Time deadline = kNever;
   Time opened{};
   BeginClock clock;
-  Duration gap_delay{};  // EndpointOptions', or what fits a short bound
-  Duration quiet_delay{};
+  Duration gap_delay{};      // EndpointOptions', or what fits a short bound
+  Duration quiet_delay{};    // between READYs
+  Duration silence_delay{};  // of a message, until it is asked for without proof of a loss
   Duration repair_delay_max{};
   Duration grace{};  // LatenessPolicy::grace, once the caller has said when the stages end
   HoldPolicy hold;   // the same

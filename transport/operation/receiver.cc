@@ -224,7 +224,8 @@ Duration Receiver::longest_delay(const Operation& operation) const {
 }
 
 RequestDelays Receiver::delays(const Operation& operation) const {
-  return {operation.gap_delay, operation.quiet_delay, longest_delay(operation)};
+  const Duration longest = std::max(longest_delay(operation), 2 * operation.silence_delay);
+  return {operation.gap_delay, operation.silence_delay, longest};
 }
 
 Time Receiver::time_message(Operation& operation, std::uint8_t stage, ReceiveMessage& message,

@@ -194,8 +194,8 @@ TEST_F(ReceiverTest, time_message__asks_less_and_less_often_where_nothing_comes)
     waits.push_back(due - now_);
     now_ = due;
   }
-  EXPECT_THAT(waits, ElementsAre(operation_.quiet_delay, 2 * operation_.quiet_delay,
-                                 4 * operation_.quiet_delay, 8 * operation_.quiet_delay));
+  const Duration first = operation_.silence_delay;
+  EXPECT_THAT(waits, ElementsAre(first, 2 * first, 4 * first, 8 * first));
 }
 
 TEST_F(ReceiverTest, time_message__without_repair_a_gap_is_given_up) {
