@@ -330,7 +330,7 @@ typedef struct tarpon_summary {
   double lost_fraction;       /* 1 - contributions present / (ranks x count) */
   double lost_stage1;         /* part of it: never reached the owner */
   double lost_stage2;         /* part of it: the reduced value did not reach this rank */
-  uint64_t late_ranks;        /* mask: nothing of them is in the result */
+  uint64_t late_ranks;        /* mask: nothing of them is in the result; late_self: itself */
   uint64_t blamed;            /* mask: mismatch, aborted, peer_dead, peer_left, evicted */
   uint64_t void_shards;       /* mask: owners from whose shard nothing came */
   uint64_t nonfinite_ranks;   /* mask: their input held NaN or infinity */

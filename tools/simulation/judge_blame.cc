@@ -70,6 +70,9 @@ class BlameJudge {
 
   void judge_late(Rank late) {
     if (late == rank_ && report_.status != Status::late_self) violate("calls itself late");
+    if (late != rank_ && report_.status == Status::late_self && !may_be_gone(late)) {
+      violate(fmt::format("is late itself, and names rank {}", late));
+    }
     // If only the victim suffers, no other rank is to blame.
     const bool only_victim = at_.calm_packets() && plan_.skew == Duration{} &&
                              rank_ != plan_.victim && plan_.pauses.empty() && !is_made_late(late);
@@ -113,6 +116,13 @@ class BlameJudge {
     if (at_.calm_packets() || !at_.ended(rank)) return false;
     const Report& report = call_.pending[rank]->report;
     return report.status == Status::peer_late && report.stage == CallStage::queued;
+  }
+
+  /// Whether this rank may take `rank` for gone: silent, dead, evicted or left. A victim that is
+  /// cut off takes every rank for silent.
+  bool may_be_gone(Rank rank) const {
+    const bool has_victim = rank == plan_.victim || rank_ == plan_.victim;
+    return has_victim || !plan_.pauses.empty() || plan_.may_silence_live_ranks();
   }
 
   /// Whether peers may call `rank` late for a fault of the victim.

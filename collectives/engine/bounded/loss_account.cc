@@ -174,9 +174,10 @@ void LossAccount::count_shard(std::size_t number, std::uint64_t late, std::uint6
   }
 }
 
-/// Reports why contributions are missing. This rank knows it for messages to itself.
-void LossAccount::report_causes() {
-  const std::uint64_t late = mask_of(report_.late_ranks) & ~call_.gone;
+/// Reports why contributions are missing. This rank knows it for messages to itself. `silent`:
+/// ranks of which nothing is in the result.
+void LossAccount::report_causes(std::uint64_t silent) {
+  const std::uint64_t late = silent & ~call_.gone;
   const std::uint64_t void_owners = mask_of(report_.void_shards);
   LossCauses sums;  // in elements
   if (call_.late_self) {
@@ -221,14 +222,15 @@ void LossAccount::fill() {
   report_.lost_stage1 = static_cast<double>(stage1) / all;
   report_.lost_stage2 = static_cast<double>(stage2) / all;
   report_.lost_fraction = static_cast<double>(stage1 + stage2) / all;
+  std::uint64_t silent = 0;
   for (Rank rank = 0; rank < call_.world; ++rank) {
-    if (report_.missing[rank] == call_.layout.positions() && is_silent(rank)) {
-      report_.late_ranks.push_back(rank);
-    }
+    if (report_.missing[rank] == call_.layout.positions() && is_silent(rank)) silent |= bit(rank);
   }
+  // A rank that came late lacks data of ranks that were in time.
+  report_.late_ranks = ranks_of(call_.late_self ? silent & (bit(call_.rank) | call_.gone) : silent);
   report_.status = call_.late_self ? Status::late_self : Status::partial;
   report_shards();
-  report_causes();
+  report_causes(silent);
   report_.detail = fmt::format(
       "{:.4f} % of the contributions are missing ({:.4f} % in stage 1, "
       "{:.4f} % in stage 2)",

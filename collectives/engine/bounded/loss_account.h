@@ -41,7 +41,7 @@ class LossAccount {
   bool is_whole() const;
   void list_runs();
   void report_shards();
-  void report_causes();
+  void report_causes(std::uint64_t silent);
   bool is_silent(Rank rank) const;
   double slot_elements(std::uint64_t bytes, std::uint32_t slot) const;
   std::uint64_t absent_at_owner(const ContributorMasks& contributors) const;

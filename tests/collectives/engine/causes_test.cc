@@ -19,13 +19,14 @@ constexpr double kSlot = 1.0 / (4 * 8 * 4);  // one contribution in one slot, of
 constexpr double kShard = 1.0 / 4;           // all contributions in one shard
 constexpr Duration kBound = 20ms;
 
-/// Which DATA of rank 1 is disturbed.
+/// Which DATA is disturbed.
 struct Disturbed {
   std::uint32_t stage = 0;  // 0: scatter, 1: gather
   std::uint32_t first_slot = 0;
   std::uint32_t end_slot = 0;
   Duration delay{};  // 0: it is lost
   Rank to = 0;
+  Rank from = 1;
 };
 
 class Disturbance : public SimulatedTraffic {
@@ -36,7 +37,7 @@ class Disturbance : public SimulatedTraffic {
     tarpon_header header;
     std::memcpy(&header, packet.data(), sizeof header);
     for (const Disturbed& which : all_) {
-      const bool meant = from == 1 && to == which.to && header.type == TARPON_DATA &&
+      const bool meant = from == which.from && to == which.to && header.type == TARPON_DATA &&
                          tarpon_stage(&header) == which.stage && header.slot >= which.first_slot &&
                          header.slot < which.end_slot;
       if (!meant) continue;
@@ -149,6 +150,26 @@ TEST_F(CausesTest, late_ranks__their_contributions_and_beside_them_their_void_sh
   ASSERT_TRUE(job_.finish());
   EXPECT_EQ(calls_[3]->report.status, Status::late_self);
   expect_causes(3, causes);
+}
+
+TEST_F(CausesTest, late_self__it_calls_no_rank_late_whose_data_it_cannot_have) {
+  std::vector<Disturbed> lost;
+  for (const Rank from : Ranks{0, 1, 2}) {
+    lost.push_back({.stage = 0, .end_slot = 8, .to = 3, .from = from});
+    lost.push_back({.stage = 1, .end_slot = 8, .to = 3, .from = from});
+  }
+  Disturbance disturbance(lost);
+  job_.network().watch(&disturbance);
+  for (const Rank rank : Ranks{0, 1, 2}) submit(rank);
+  ASSERT_TRUE(job_.finish());
+  submit(3);
+  ASSERT_TRUE(job_.finish());
+  job_.network().watch(nullptr);
+  const Report& report = calls_[3]->report;
+  EXPECT_EQ(report.status, Status::late_self) << report.detail;
+  EXPECT_EQ(report.void_shards, (Ranks{0, 1, 2, 3}));
+  EXPECT_EQ(report.late_ranks, Ranks{3});
+  expect_causes(3, {.void_shards = 1});
 }
 
 }  // namespace
