@@ -2,7 +2,6 @@
 // that are late.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
 #include <array>
 #include <cmath>
@@ -314,36 +313,6 @@ TEST_F(EpochTest, next_numbers_count_what_waits) {
   const auto numbers = (*job_)[0].next_numbers();
   ASSERT_EQ(numbers.size(), 1u);
   EXPECT_EQ(numbers[0], (EpochRecord::Start{0, 11}));
-}
-
-/// Whether there is memory at this page.
-bool mapped(const void* page) {
-  unsigned char resident = 0;
-  return ::mincore(const_cast<void*>(page), 1, &resident) == 0;
-}
-
-TEST(FloatBufferPool, reuses_buffers_that_fit_and_frees_idle_ones) {
-  constexpr std::uint64_t kSmall = 100'000, kLarge = 100 * kSmall;
-  FloatBufferPool pool;
-  FloatBufferPool::Buffer buffer = pool.allocate(kLarge);
-  const float* const large = buffer.get();
-  pool.release(std::move(buffer));
-  buffer = pool.allocate(kSmall);
-  EXPECT_NE(buffer.get(), large);
-  const float* const small = buffer.get();
-  pool.release(std::move(buffer));
-  buffer = pool.allocate(kLarge);
-  EXPECT_EQ(buffer.get(), large);
-  pool.release(std::move(buffer));
-  for (int call = 0; call < 100; ++call) {
-    buffer = pool.allocate(kSmall);
-    EXPECT_EQ(buffer.get(), small);
-    pool.release(std::move(buffer));
-  }
-  EXPECT_TRUE(mapped(small));
-  if (!kSanitizer) {  // AddressSanitizer keeps freed memory for a while
-    EXPECT_FALSE(mapped(large));
-  }
 }
 
 }  // namespace

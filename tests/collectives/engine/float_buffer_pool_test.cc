@@ -13,6 +13,30 @@ namespace {
 constexpr std::uint64_t kCount = 1'000'000;
 constexpr std::uint64_t kPiece = 64 << 10;
 
+TEST(FloatBufferPool, reuses_buffers_that_fit_and_frees_idle_ones) {
+  constexpr std::uint64_t kLarge = 100 * kCount;
+  LargeMemory memory;
+  FloatBufferPool pool(&memory);
+  FloatBufferPool::Buffer buffer = pool.allocate(kLarge);
+  const float* const large = buffer.get();
+  pool.release(std::move(buffer));
+  buffer = pool.allocate(kCount);
+  EXPECT_NE(buffer.get(), large);
+  const float* const small = buffer.get();
+  pool.release(std::move(buffer));
+  buffer = pool.allocate(kLarge);
+  EXPECT_EQ(buffer.get(), large);
+  pool.release(std::move(buffer));
+  EXPECT_EQ(memory.held, 2);
+  for (int call = 0; call < 100; ++call) {
+    buffer = pool.allocate(kCount);
+    EXPECT_EQ(buffer.get(), small);
+    pool.release(std::move(buffer));
+  }
+  EXPECT_EQ(memory.large, 2);
+  EXPECT_EQ(memory.held, 1);
+}
+
 TEST(FloatBufferPool, prepare_makes_what_is_not_idle_up_to_a_limit) {
   LargeMemory memory;
   FloatBufferPool pool(&memory);
