@@ -6,7 +6,8 @@
 namespace tarpon {
 namespace {
 
-constexpr double kAverage = 1.0 / 16;
+constexpr double kSteps = 48;      // in the averages
+constexpr double kSure = 2;        // standard errors: chance alone reaches them once in 40 times
 constexpr double kMostStep = 0.3;  // of the window's logarithm: after a larger step too much is new
 constexpr double kMost = 1.5;      // of the step: a larger change is no answer to our window
 
@@ -42,12 +43,17 @@ void InflowShare::observe(double window, double bytes_per_second, bool steady) {
 void InflowShare::learn(double step, double answer) {
   if (std::abs(step) > kMostStep) return;
   const double most = kMost * std::abs(step);
-  products_ += kAverage * (step * std::clamp(answer, -most, most) - products_);
-  squares_ += kAverage * (step * step - squares_);
+  const double taken = std::clamp(answer, -most, most);
+  const double error = taken - others() * step;
+  steps_ = std::min(steps_ + 1, kSteps);
+  products_ += (step * taken - products_) / steps_;
+  squares_ += (step * step - squares_) / steps_;
+  errors_ += (error * error - errors_) / steps_;
 }
 
 double InflowShare::share() const {
-  return squares_ > 0 ? 1 - std::clamp(products_ / squares_, 0.0, 1.0) : 1;
+  const double standard_error = std::sqrt(errors_ / squares_ / steps_);
+  return 1 - std::clamp(others() - kSure * standard_error, 0.0, 1.0);
 }
 
 }  // namespace tarpon

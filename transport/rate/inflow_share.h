@@ -7,6 +7,10 @@
 // and go, their own changes hide that. But then the link has lately been faster, and by that rate
 // more bytes wait in its queue than ours (Little's law).
 //
+// Rates also change by chance, as when a processor is busy: by more than the answer to a step of
+// the window. So the answer is a mean over many steps, and others count only beyond two of its
+// standard errors.
+//
 // Not thread-safe. No clock inside.
 #pragma once
 
@@ -35,7 +39,8 @@ class InflowShare {
   /// paused, and it says nothing.
   void observe(double window, double bytes_per_second, bool steady);
 
-  /// 0 to 1, over some tens of intervals; 1 until more is known.
+  /// 0 to 1: the largest share that fits the answers to the latest steps, about a hundred
+  /// intervals. 1 until more is known.
   double share() const;
 
  private:
@@ -44,15 +49,18 @@ class InflowShare {
   };
 
   void learn(double step, double answer);
+  double others() const { return products_ / squares_; }
 
   static constexpr double kLow = 0.85;
-  static constexpr double kFirst = 0.025;  // ln(kLow) squared, as if one step had been seen
+  static constexpr double kFirst = 0.025;  // ln(kLow) squared: as if one step had been seen
 
   bool low_ = false;
   bool settled_ = false;                    // the factor is that of the interval before
   bool known_ = false;                      // `before_` is set
   Settled before_;                          // with the other factor
-  double products_ = 0, squares_ = kFirst;  // of steps: averages
+  double steps_ = 1;                        // that the averages stand for
+  double products_ = 0, squares_ = kFirst;  // of steps and answers, of steps: averages
+  double errors_ = kFirst;                  // of the answers, squared: average
 };
 
 }  // namespace tarpon

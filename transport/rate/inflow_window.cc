@@ -20,9 +20,11 @@ constexpr double kLongestWait = 4e-3;       // seconds, of a round trip
 constexpr double kShorter = 0.9;
 constexpr double kUnused = 4;      // times what was on its way: more of a window was not in use
 constexpr double kCrowded = 0.85;  // our share of a link: others have the rest
-constexpr double kCrowdedQueue = 0.75;  // the same of its queue, by Little's law; bursts blur it
-constexpr double kStanding = 1.0 / 8;   // of the mean wait: the queue is never empty
-constexpr double kMostOfQueue = 1.5;    // times all that waits: more would only be lost
+constexpr double kCrowdedQueue = 0.75;   // the same of its queue, by Little's law; bursts blur it
+constexpr double kStanding = 1.0 / 8;    // of the mean wait: the queue is never empty
+constexpr std::uint32_t kStayed = 3;     // intervals in a row; fewer: a processor was busy
+constexpr std::uint32_t kComeBack = 32;  // intervals in which others that stayed are expected
+constexpr double kMostOfQueue = 1.5;     // times all that waits: more would only be lost
 
 }  // namespace
 
@@ -38,7 +40,12 @@ void InflowWindow::look_for_others(const InflowInterval& interval) {
   // A queue that is empty now and then holds our own bursts.
   const bool stands = interval.steady && interval.least_wait > kStanding * interval.wait;
   const bool more_waits = stands && ours < kCrowdedQueue * fastest_.rate() * interval.wait;
-  crowded_ = interval.queued && (more_waits || share_.share() < kCrowded);
+  more_in_a_row_ = more_waits ? more_in_a_row_ + 1 : 0;
+  if (more_in_a_row_ >= kStayed) expected_for_ = kComeBack;
+  const bool expected = expected_for_ > 0 && expected_for_-- > 0;
+  const bool slower = interval.bytes_per_second < kCrowded * fastest_.rate();
+  const bool others = more_waits || (expected && slower);
+  crowded_ = interval.queued && (others || share_.share() < kCrowded);
 }
 
 void InflowWindow::grow(const InflowInterval& interval) {

@@ -40,7 +40,8 @@ class InflowWindow {
   bool least() const { return bytes_ <= 2 * least_; }
 
   /// Whether others seem to use the link: packets wait, and either the delivered rate follows the
-  /// window, or more bytes wait than ours.
+  /// window, or more bytes wait than ours. Others that stayed are expected to come back: for some
+  /// time a lower rate is enough.
   bool crowded() const { return crowded_; }
 
   /// Call it after each interval, before grow() or shrink().
@@ -69,6 +70,8 @@ class InflowWindow {
   double held_ = 0;                    // bytes: the most that a queue took without loss
   std::uint32_t severe_in_a_row_ = 0;  // intervals
   bool crowded_ = false;
+  std::uint32_t more_in_a_row_ = 0;  // intervals in which more bytes waited than ours
+  std::uint32_t expected_for_ = 0;   // intervals in which others are expected to come back
   InflowShare share_;
   LatelyFastest fastest_;
 };

@@ -44,6 +44,26 @@ TEST(InflowWindowTest, less_than_lately_in_as_long_a_queue__others_have_come) {
   EXPECT_FALSE(crowded_after(one, kAlone, 1));
 }
 
+/// Nearly as much as lately: alone it is no sign of others.
+constexpr double kNearlyAll = 200e6;
+
+TEST(InflowWindowTest, others_that_stayed__are_expected_to_come_back) {
+  InflowWindow one = window();
+  crowded_after(one, kAlone, 10);
+  crowded_after(one, at(100e6), 3);
+  EXPECT_FALSE(crowded_after(one, kAlone, 5)) << "the whole link is ours";
+  EXPECT_TRUE(crowded_after(one, at(kNearlyAll), 1));
+  EXPECT_FALSE(crowded_after(one, kAlone, 32));
+  EXPECT_FALSE(crowded_after(one, at(kNearlyAll), 1)) << "they have not come for long";
+}
+
+TEST(InflowWindowTest, less_than_lately_once__may_have_been_a_busy_processor) {
+  InflowWindow one = window();
+  crowded_after(one, kAlone, 10);
+  crowded_after(one, at(100e6), 2);
+  EXPECT_FALSE(crowded_after(one, at(kNearlyAll), 1));
+}
+
 TEST(InflowWindowTest, less_than_lately_for_long__the_link_is_slower) {
   InflowWindow one = window();
   crowded_after(one, kAlone, 10);
