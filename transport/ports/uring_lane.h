@@ -12,10 +12,11 @@
 
 namespace tarpon {
 
-/// Returns a number that no two threads share, even when one ends before the other begins.
-inline std::uint64_t this_thread() {
+/// Returns a number that no two threads share, even when one ends before the other begins. The
+/// calling thread owns it until it ends.
+inline const std::shared_ptr<const std::uint64_t>& this_thread() {
   static std::atomic<std::uint64_t> latest{0};
-  thread_local const std::uint64_t number = ++latest;
+  thread_local const auto number = std::make_shared<const std::uint64_t>(++latest);
   return number;
 }
 
@@ -26,13 +27,16 @@ struct ReceivedBuffer {
 
 /// What one thread drives the port with. Only that thread enters the kernel with its ring.
 struct UringLane {
-  UringLane(std::uint64_t owner, std::unique_ptr<UringRing> its_ring)
-      : thread(owner), ring(std::move(its_ring)) {}
+  /// For the calling thread.
+  explicit UringLane(std::unique_ptr<UringRing> its_ring)
+      : thread(*this_thread()), owner(this_thread()), ring(std::move(its_ring)) {}
 
   bool has_stash() const { return stash_begin != stash_end; }
   bool holds_packets() const { return lent_count > 0 || has_stash(); }
+  bool thread_has_ended() const { return owner.expired(); }
 
   const std::uint64_t thread;
+  const std::weak_ptr<const std::uint64_t> owner;
   // Armed in the ring.
   std::array<bool, 2> receives{};  // of the socket, and of the group
   bool wake = false;

@@ -64,9 +64,9 @@ class UringPort final : public MmsgPort {
 
  private:
   bool adopt_thread();
-  bool open_lane(std::uint64_t thread);
-  bool add_lane(std::uint64_t thread, std::unique_ptr<UringRing> ring);
-  void close_unused_lane();
+  bool open_lane();
+  bool add_lane(std::unique_ptr<UringRing> ring);
+  void close_unused_lanes();
   void recycle();
   bool holds_packets() const;
   void hand_out(UringLane& lane);
@@ -101,7 +101,7 @@ UringPort::UringPort(UdpSocket socket, std::span<const sockaddr_in> peers,
                      UringRings rings)
     : MmsgPort("uring", std::move(socket), peers, options, std::move(flows), std::move(event)),
       spare_(std::move(rings[1])) {
-  refused_ = !add_lane(this_thread(), std::move(rings[0]));
+  refused_ = !add_lane(std::move(rings[0]));
 }
 
 // Every round submits trains; a train is split at most once and a full socket ends it, so this
@@ -132,40 +132,48 @@ void UringPort::submit(bool events) {
 /// Makes the lane of this thread the driver's. False: this thread has none, and goes the way of
 /// MmsgPort.
 bool UringPort::adopt_thread() {
-  const std::uint64_t self = this_thread();
+  const std::uint64_t self = *this_thread();
   if (lane_ != nullptr && lane_->thread == self) return true;
   const auto mine = std::find_if(lanes_.begin(), lanes_.end(),
                                  [self](const auto& lane) { return lane->thread == self; });
-  if (mine == lanes_.end()) return open_lane(self);
+  if (mine == lanes_.end()) return open_lane();
   std::rotate(mine, mine + 1, lanes_.end());
   lane_ = lanes_.back().get();
   return true;
 }
 
-bool UringPort::open_lane(std::uint64_t thread) {
-  if (spare_) return add_lane(thread, std::move(spare_));
+bool UringPort::open_lane() {
+  close_unused_lanes();
+  if (spare_) return add_lane(std::move(spare_));
   if (refused_) return false;
-  if (lanes_.size() >= kMaxLanes) close_unused_lane();
   auto ring = UringRing::open();
-  refused_ = !ring || !add_lane(thread, std::move(*ring));
+  refused_ = !ring || !add_lane(std::move(*ring));
   return !refused_;
 }
 
-bool UringPort::add_lane(std::uint64_t thread, std::unique_ptr<UringRing> ring) {
+bool UringPort::add_lane(std::unique_ptr<UringRing> ring) {
   if (!ring->start()) return false;
   ring->supply(rx_wanted_);
-  lanes_.push_back(std::make_unique<UringLane>(thread, std::move(ring)));
+  lanes_.push_back(std::make_unique<UringLane>(std::move(ring)));
   lane_ = lanes_.back().get();
   return true;
 }
 
-void UringPort::close_unused_lane() {
-  const auto unused = std::find_if(lanes_.begin(), lanes_.end(), [this](const auto& lane) {
+/// Closes the lanes of threads that have ended, and the longest unused one if there are too many.
+void UringPort::close_unused_lanes() {
+  const auto is_unused = [this](const auto& lane) {
     return lane.get() != lane_ && !lane->holds_packets();
-  });
-  if (unused == lanes_.end()) return;
-  earlier_system_calls_ += (*unused)->ring->system_calls;
-  lanes_.erase(unused);
+  };
+  const auto close = [this](const auto lane) {
+    earlier_system_calls_ += (*lane)->ring->system_calls;
+    return lanes_.erase(lane);
+  };
+  for (auto lane = lanes_.begin(); lane != lanes_.end();) {
+    lane = is_unused(*lane) && (*lane)->thread_has_ended() ? close(lane) : lane + 1;
+  }
+  if (lanes_.size() < kMaxLanes) return;
+  const auto unused = std::find_if(lanes_.begin(), lanes_.end(), is_unused);
+  if (unused != lanes_.end()) close(unused);
 }
 
 io_uring_sqe* UringPort::arm(bool& armed) {

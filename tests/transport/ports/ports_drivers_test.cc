@@ -4,6 +4,8 @@
 
 #include <atomic>
 #include <cstring>
+#include <filesystem>
+#include <iterator>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -139,6 +141,22 @@ TEST_P(PortTest, drivers__many_threads_take_turns) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_TRUE(each_once(inbox, kTurns));
+}
+
+std::size_t open_descriptors() {
+  const std::filesystem::directory_iterator listed("/proc/self/fd");
+  return static_cast<std::size_t>(std::distance(begin(listed), end(listed)));
+}
+
+TEST_P(PortTest, drivers__that_have_exited_keep_no_descriptor) {
+  auto ports = make_world(1);
+  const auto drive_from_another_thread = [&] {
+    std::thread([&] { ports[0]->receive(monotonic_now()); }).join();
+  };
+  for (int i = 0; i < 2; ++i) drive_from_another_thread();  // the second ring is open already
+  const std::size_t before = open_descriptors();
+  for (int i = 0; i < 5; ++i) drive_from_another_thread();
+  EXPECT_LE(open_descriptors(), before);
 }
 
 // In a thread of its own: rings of earlier tests that the kernel takes apart interrupt the threads
