@@ -251,8 +251,8 @@ struct Report {
   bool nonfinite = false;
   std::vector<Rank> nonfinite_ranks;  // whose input; empty if that is not known
   Rescale rescale = Rescale::count;   // how slots that lack contributions were weighed
-  std::vector<Rank> late_ranks;       // nothing of theirs is in the result. late_self: this rank
-                                      // and those that are gone; it cannot judge the others
+  std::vector<Rank> late_ranks;       // the result has no data of these ranks. With late_self the
+                                      // list has only this rank and ranks that are gone
   std::vector<Rank> blamed;           // mismatch, aborted, peer_dead, peer_left, evicted
   AbortReason abort_reason = AbortReason::given_up;  // aborted
   /// One line for a human. When complete: empty, or why learnt shares stayed as they were.

@@ -52,7 +52,7 @@ void shorten_delays(Operation& operation, const OperationSpec& spec) {
   };
   at_most(operation.gap_delay, spec.bound / 64);
   at_most(operation.quiet_delay, spec.bound / 32);
-  // Messages come in turn. Most of those that are silent for a shorter time wait for their turns.
+  // Messages come in turn. A message that is silent for a shorter time usually waits for its turn.
   at_most(operation.silence_delay, spec.bound / 8);
   at_most(operation.repair_delay_max, spec.bound / 8);
 }

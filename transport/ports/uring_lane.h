@@ -35,7 +35,7 @@ struct UringLane {
   bool holds_packets() const { return lent_count > 0 || has_stash(); }
   bool thread_has_ended() const { return owner.expired(); }
 
-  const std::uint64_t thread;
+  const std::uint64_t thread;  // number of its thread, also after the thread has ended
   const std::weak_ptr<const std::uint64_t> owner;
   // Armed in the ring.
   std::array<bool, 2> receives{};  // of the socket, and of the group

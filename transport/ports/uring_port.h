@@ -18,14 +18,14 @@ namespace tarpon {
 /// Behaves as the mmsg port does, and costs one io_uring_enter where that one needs two or three
 /// calls. The driving thread may change between calls, and may exit. A thread that drives for the
 /// first time uses an io_uring of its own with room for 2 MiB of received datagrams; the latest
-/// eight of them are kept, so that threads that take turns pay nothing for a change. That of a
-/// thread that has exited is closed when another thread drives for the first time. The first two
-/// are opened here. If the kernel refuses a later one, its thread goes by recvmmsg and sendmmsg, as
-/// the mmsg port does, and so do all threads that drive for the first time from then on. The port
-/// never interrupts a system call of a thread that does not drive, except once when the kernel
-/// takes apart a ring that the thread has used: when the port is destroyed, or a ninth thread
-/// drives it. Errors: invalid_argument (names the option), unavailable (io_uring is forbidden,
-/// older than Linux 6.1, or lacks lockable memory: says which, with the remedy), io.
+/// eight of them are kept, so that threads that take turns pay nothing for a change. The
+/// io_uring of an exited thread is closed when another thread drives for the first time. The first
+/// two are opened here. If the kernel refuses a later one, its thread goes by recvmmsg and
+/// sendmmsg, as the mmsg port does, and so do all threads that drive for the first time from then
+/// on. The port never interrupts a system call of a thread that does not drive, except once when
+/// the kernel takes apart a ring that the thread has used: when the port is destroyed, or a ninth
+/// thread drives it. Errors: invalid_argument (names the option), unavailable (io_uring is
+/// forbidden, older than Linux 6.1, or lacks lockable memory: says which, with the remedy), io.
 Result<std::unique_ptr<Port>> make_uring_port(UdpSocket socket, std::vector<sockaddr_in> peers,
                                               UdpPortOptions options = {}, UdpFlows flows = {});
 

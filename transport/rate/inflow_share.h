@@ -7,9 +7,9 @@
 // and go, their own changes hide that. But then the link has lately been faster, and by that rate
 // more bytes wait in its queue than ours (Little's law).
 //
-// Rates also change by chance, as when a processor is busy: by more than the answer to a step of
-// the window. So the answer is a mean over many steps, and others count only beyond two of its
-// standard errors.
+// Rates also change by chance, for instance while a processor is busy. Such a change is larger than
+// the answer to one step of the window. So share() takes the mean answer to many steps, less two
+// standard errors of this mean.
 //
 // Not thread-safe. No clock inside.
 #pragma once
@@ -55,12 +55,12 @@ class InflowShare {
   static constexpr double kFirst = 0.025;  // ln(kLow) squared: as if one step had been seen
 
   bool low_ = false;
-  bool settled_ = false;                    // the factor is that of the interval before
-  bool known_ = false;                      // `before_` is set
-  Settled before_;                          // with the other factor
-  double steps_ = 1;                        // that the averages stand for
-  double products_ = 0, squares_ = kFirst;  // of steps and answers, of steps: averages
-  double errors_ = kFirst;                  // of the answers, squared: average
+  bool settled_ = false;  // the factor is that of the interval before
+  bool known_ = false;    // `before_` is set
+  Settled before_;        // with the other factor
+  // Averages over the latest `steps_` steps: step times answer, step squared, error squared.
+  double steps_ = 1;
+  double products_ = 0, squares_ = kFirst, errors_ = kFirst;
 };
 
 }  // namespace tarpon

@@ -41,10 +41,10 @@ void InflowWindow::look_for_others(const InflowInterval& interval) {
   const bool stands = interval.steady && interval.least_wait > kStanding * interval.wait;
   const bool more_waits = stands && ours < kCrowdedQueue * fastest_.rate() * interval.wait;
   more_in_a_row_ = more_waits ? more_in_a_row_ + 1 : 0;
-  if (more_in_a_row_ >= kStayed) expected_for_ = kComeBack;
-  const bool expected = expected_for_ > 0 && expected_for_-- > 0;
+  expected_for_ =
+      more_in_a_row_ >= kStayed ? kComeBack : expected_for_ - std::min(expected_for_, 1u);
   const bool slower = interval.bytes_per_second < kCrowded * fastest_.rate();
-  const bool others = more_waits || (expected && slower);
+  const bool others = more_waits || (expected_for_ > 0 && slower);
   crowded_ = interval.queued && (others || share_.share() < kCrowded);
 }
 

@@ -40,8 +40,8 @@ class InflowWindow {
   bool least() const { return bytes_ <= 2 * least_; }
 
   /// Whether others seem to use the link: packets wait, and either the delivered rate follows the
-  /// window, or more bytes wait than ours. Others that stayed are expected to come back: for some
-  /// time a lower rate is enough.
+  /// window, or more bytes wait than ours. Others that stayed are expected to come back: for 32
+  /// intervals a lower rate shows that they have.
   bool crowded() const { return crowded_; }
 
   /// Call it after each interval, before grow() or shrink().

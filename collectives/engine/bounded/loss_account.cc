@@ -174,8 +174,8 @@ void LossAccount::count_shard(std::size_t number, std::uint64_t late, std::uint6
   }
 }
 
-/// Reports why contributions are missing. This rank knows it for messages to itself. `silent`:
-/// ranks of which nothing is in the result.
+/// Reports why contributions are missing. This rank knows it for messages to itself. `silent`: mask
+/// of the ranks without data in the result.
 void LossAccount::report_causes(std::uint64_t silent) {
   const std::uint64_t late = silent & ~call_.gone;
   const std::uint64_t void_owners = mask_of(report_.void_shards);

@@ -9,7 +9,6 @@
 
 #include "collectives/engine/coded/coded_calls.h"
 #include "collectives/engine/coded/coding.h"
-#include "tests/support/sanitized.h"
 #include "tests/support/simulated_job.h"
 #include "tools/reference/coded_reference.h"
 

@@ -44,7 +44,7 @@ TEST(InflowWindowTest, less_than_lately_in_as_long_a_queue__others_have_come) {
   EXPECT_FALSE(crowded_after(one, kAlone, 1));
 }
 
-/// Nearly as much as lately: alone it is no sign of others.
+/// Bytes a second: a rate that shows others only while others are expected.
 constexpr double kNearlyAll = 200e6;
 
 TEST(InflowWindowTest, others_that_stayed__are_expected_to_come_back) {
