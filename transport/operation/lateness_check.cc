@@ -95,7 +95,7 @@ void LatenessCheck::extended(Operation& operation, Duration by) {
   Inquiry& inquiry = operation.inquiry;
   inquiry.near_end = after(inquiry.near_end, by);
   if (inquiry.is_on() || operation.late) return;
-  inquiry.arises = inquiry.near_end;
+  inquiry.arises = std::max(inquiry.near_end, inquiry.rests_until);
   inquiry.not_begun = 0;
 }
 
@@ -109,8 +109,9 @@ void LatenessCheck::answered(Operation& operation, Rank peer, Time now) {
   Inquiry& inquiry = operation.inquiry;
   if (--inquiry.unanswered > 0) return;
   inquiry.until = patience(operation, now);  // for what goes out now
+  inquiry.rests_until = after(now, operation.grace / 2);
   // Beyond the end this rank asks no more: the peers would ask one another without end.
-  const Time again = std::max(after(inquiry.since, operation.grace / 2), inquiry.near_end);
+  const Time again = std::max(inquiry.rests_until, inquiry.near_end);
   inquiry.arises = again < operation.last_stage().end ? again : kNever;
   alarm_.no_later_than(now);
 }

@@ -133,6 +133,21 @@ TEST_F(LatenessCheckTest, run__waits_for_answers_as_long_as_the_grace) {
   EXPECT_FALSE(asks());
 }
 
+// A hold moves the end by little, so that the end is always near. The stage has to go out all the
+// same.
+TEST_F(LatenessCheckTest, answered__lets_the_stage_go_out_before_it_asks_again) {
+  now_ = kEnd - 2ms;
+  check_.look(operation_, now_);
+  now_ += kGrace - 1us;  // the answers take nearly as long as this rank waits for them
+  operation_.stages[1].end = now_ + 1ms;
+  for (const Rank peer : {Rank{1}, Rank{2}}) check_.answered(operation_, peer, now_);
+  LatenessCheck::extended(operation_, 1us);
+  EXPECT_NE(check_.run(operation_, now_), kNever);
+  EXPECT_FALSE(holds_back(operation_, 1));
+  check_.look(operation_, now_ + kGrace / 2 - 1us);
+  EXPECT_FALSE(holds_back(operation_, 1));
+}
+
 TEST_F(LatenessCheckTest, awaits_answers__until_the_deadline_at_most) {
   EXPECT_TRUE(check_.awaits_answers(operation_, kEnd));
   EXPECT_FALSE(check_.awaits_answers(operation_, operation_.deadline));
