@@ -25,6 +25,12 @@ bool Circumstances::disturbs_victim() const {
          call_.late;
 }
 
+bool Circumstances::deafens_victim() const {
+  const Duration enough = EndpointOptions{}.silent_after;
+  return (on(FaultKind::jam) && plan_.jam.length() >= enough) ||
+         (on(FaultKind::partition) && plan_.cut.length() >= enough);
+}
+
 bool Circumstances::calm_packets() const {
   return !plan_.faults.any() && !plan_.links && !on(FaultKind::mask) &&
          !on(FaultKind::starved_buffers) && plan_.receive_bytes >= kRoomyBuffer;

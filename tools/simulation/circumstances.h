@@ -24,6 +24,8 @@ class Circumstances {
   bool nothing_but(std::initializer_list<FaultKind> harmless) const;
   /// Whether a fault is on that disturbs only the victim's packets and times.
   bool disturbs_victim() const;
+  /// Whether the victim hears nothing for so long that it takes live ranks for silent.
+  bool deafens_victim() const;
   /// Whether nothing happens to the packets of ranks other than the victim.
   bool calm_packets() const;
   /// Whether no rank can lack another's data for another reason than that it comes late: every loss

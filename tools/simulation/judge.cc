@@ -46,13 +46,27 @@ class Judge {
     }
     // A caller may follow such a call with any input. So no part of that input may be in a result.
     const bool was_behind = call_.bounded && call_.count > 0 && (call_.behind >> rank & 1) != 0;
-    if (was_behind && has_result(report) && report.status != Status::late_self) {
+    if (was_behind && !was_only_given_up(rank) && has_result(report) &&
+        report.status != Status::late_self) {
       violate(rank, fmt::format("{}, though another rank had ended the call", name(report.status)));
     }
     judge_blame(plan_, call_, rank, result_);
     if (const std::string wrong = judge_accounts(plan_, call_, rank); !wrong.empty()) {
       violate(rank, fmt::format("{}: {}", name(report.status), wrong));
     }
+  }
+
+  /// Whether the ranks that had ended the call before `rank` submitted it had all given it up. If
+  /// their ABORTs come before `rank` begins the call, it leaves them out, and is not late.
+  bool was_only_given_up(Rank rank) const {
+    bool given_up = false;
+    for (Rank other = 0; other < plan_.ranks; ++other) {
+      if (other == rank || !at_.ended(other) || call_.ended[other] > call_.submitted[rank])
+        continue;
+      if (has_result(call_.pending[other]->report)) return false;
+      given_up = true;
+    }
+    return given_up;
   }
 
   void judge_time(Rank rank, const Report& report) {

@@ -135,6 +135,11 @@ class BlameJudge {
       const std::vector<Rank>& lacked = of_victim.void_shards;
       if (std::find(lacked.begin(), lacked.end(), rank) != lacked.end()) return true;
     }
+    // The victim heard nothing for so long that it took the rank for silent.
+    if (call_.bounded && at_.deafens_victim() && call_.pending[plan_.victim]) {
+      const std::vector<Rank>& late = call_.pending[plan_.victim]->report.late_ranks;
+      if (std::find(late.begin(), late.end(), rank) != late.end()) return true;
+    }
     const auto ended = call_.pending[rank] ? call_.pending[rank]->report.status : Status::failed;
     // An owner that has closed the call, and does not keep its shard, answers a question by CLOSED.
     // That answer may overtake the shard on its way. A request for a stage that no call has, as a

@@ -77,6 +77,18 @@ class Replicas {
     });
   }
 
+  /// Whether the only ranks that had ended the call before `owner` ended it stood still then, and
+  /// could not tell it that it was late.
+  bool could_not_hear(Rank owner) const {
+    const Time end = call_.ended[owner];
+    if (!has(plan_.on, FaultKind::pause) || !plan_.pause.contains(end)) return false;
+    for (Rank rank = 0; rank < plan_.ranks; ++rank) {
+      if (rank == owner || rank == plan_.victim) continue;
+      if (has_result(rank) && call_.ended[rank] < end) return false;
+    }
+    return owner != plan_.victim;
+  }
+
   /// Checks that a late owner does not keep a shard that all others count as missing.
   void judge_owners() {
     if (call_.pending[0] && call_.pending[0]->report.coded) return;  // shards are no ranges
@@ -85,7 +97,7 @@ class Replicas {
       const Range shard = layout.elements(number);
       const Rank owner =
           owner_of(number, plan_.mechanisms.rotation ? call_.number : 0, plan_.ranks);
-      if (!has_something(owner, shard)) continue;
+      if (!has_something(owner, shard) || could_not_hear(owner)) continue;
       bool alone = true;
       for (Rank rank = 0; rank < plan_.ranks; ++rank) {
         if (rank != owner) alone &= has_result(rank) && !has_something(rank, shard);
