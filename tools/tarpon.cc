@@ -5,10 +5,10 @@
 
 #include "tools/allreduce/allreduce_options.h"
 #include "tools/check/check_command.h"
-#include "tools/cli/completion_command.h"
 #include "tools/cli/environment_variables.h"
-#include "tools/cli/help_command.h"
-#include "tools/cli/run_program.h"
+#include "tools/cli/program/completion_command.h"
+#include "tools/cli/program/help_command.h"
+#include "tools/cli/program/run_program.h"
 #include "tools/doctor/doctor_command.h"
 #include "tools/doctor/info_command.h"
 #include "tools/flight/flight_command.h"

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <vector>
 
-#include "tools/cli/help_command.h"
-#include "tools/cli/run_program.h"
+#include "tools/cli/program/help_command.h"
+#include "tools/cli/program/run_program.h"
 #include "tools/scale/scale_command.h"
-#include "tools/simulation/sim_command.h"
+#include "tools/simulation/seeds/sim_command.h"
 #include "tools/version.h"
 
 int main(int argc, char** argv) {

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "transport/ports/uring_port.h"
+#include "transport/ports/uring/uring_port.h"
 #include "xdp/attached.h"
 #include "xdp/file_descriptor.h"
 #include "xdp/interface_features.h"

@@ -20,7 +20,7 @@
 #include "transport/clock.h"
 #include "transport/ports/fault_port.h"
 #include "transport/ports/narrow_port.h"
-#include "transport/ports/xdp_port.h"
+#include "transport/ports/xdp/xdp_port.h"
 #include "xdp/system_limits.h"
 
 namespace tarpon {

@@ -24,8 +24,8 @@
 #include "transport/clock.h"
 #include "transport/integrity.h"
 #include "transport/ports/mmsg_port.h"
-#include "transport/ports/uring_port.h"
-#include "transport/ports/xdp_port.h"
+#include "transport/ports/uring/uring_port.h"
+#include "transport/ports/xdp/xdp_port.h"
 
 namespace tarpon::bench {
 namespace {

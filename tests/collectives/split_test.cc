@@ -7,7 +7,7 @@
 
 #include "collectives/communicator.h"
 #include "tests/support/live_job.h"
-#include "transport/ports/uring_port.h"
+#include "transport/ports/uring/uring_port.h"
 
 namespace tarpon::split_test {
 namespace {

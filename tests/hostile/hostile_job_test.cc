@@ -25,7 +25,7 @@
 #include "transport/counters.h"
 #include "transport/endpoint.h"
 #include "transport/ports/udp_socket.h"
-#include "transport/ports/uring_port.h"
+#include "transport/ports/uring/uring_port.h"
 
 namespace tarpon::hostile {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "tools/simulation/sweep.h"
+#include "tools/simulation/seeds/sweep.h"
 
 int main(int argc, char** argv) {
   std::uint64_t first = 0, count = 0;

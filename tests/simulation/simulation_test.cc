@@ -11,7 +11,7 @@
 #include <functional>
 
 #include "tests/support/sanitized.h"
-#include "tools/simulation/coverage.h"
+#include "tools/simulation/seeds/coverage.h"
 #include "tools/simulation/share_learner.h"
 #include "transport/integrity.h"
 #include "transport/ports/forwarding_port.h"

@@ -1,6 +1,6 @@
 // Seeds on several threads: none is left out or run twice, and nothing hangs on how many threads
 // there are. The thread sanitizer runs this too.
-#include "tools/simulation/sweep.h"
+#include "tools/simulation/seeds/sweep.h"
 
 #include <gtest/gtest.h>
 

@@ -109,6 +109,8 @@ includes() {
         open["tools/testbed"] = ""  # no other top folder
         open["transport/ports"] = "collectives/driver collectives/membership tests/collectives" \
                                   " tools/doctor tools/job tools/simulation"
+        open["transport/ports/uring"] = "collectives/driver tests/collectives tools/doctor"
+        open["transport/ports/xdp"] = "collectives/driver tools/doctor"
         open["transport/simulated"] = "tools/scale tools/simulation"
         # As tools/cmake/TarponInstall.cmake installs them.
         public["bpf/wire.h"]; public["bpf/packet.h"]

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "collectives/communicator.h"
-#include "transport/ports/uring_port.h"
+#include "transport/ports/uring/uring_port.h"
 
 namespace tarpon::testing_support {
 

@@ -14,7 +14,7 @@
 #include "bpf/wire.h"
 #include "transport/clock.h"
 #include "transport/ports/mmsg_port.h"
-#include "transport/ports/uring_port.h"
+#include "transport/ports/uring/uring_port.h"
 
 namespace tarpon::test {
 

@@ -17,7 +17,7 @@ JOBS = "allreduce", "check"
 LOAD = "xdp load",
 # Commands that print the messages of a file; the first pattern that fits counts.
 PRINTED_BY = (
-    (r"tools/(simulation|reference)/\w+\.cc", ("sim seeds",)),
+    (r"tools/(simulation(/\w+)?|reference)/\w+\.cc", ("sim seeds",)),
     (r"tools/scale/\w+\.cc", ("sim scale",)),
     (r"tools/flight/(rules\w*|cause)\.cc", ("allreduce",)),  # advice for the job
     (r"tools/flight/\w+\.cc", ("flight",)),
@@ -29,7 +29,7 @@ PRINTED_BY = (
     (r"(tools/launch/run_command|collectives/gloo/\w+)\.cc", ("run",)),
     (r"tools/check/(check_command|(pair_)?probe)\.cc", ("check",)),
     (r"tools/(doctor/doctor\w*|system/drivers)\.cc", JOBS),  # advice for a job
-    (r"tools/(job/(job_options|session|datapath_text)|cli/debug_log|namespaces/background_traffic)\.cc", JOBS),
+    (r"tools/(job/(options/job_options|session|datapath_text)|cli/debug_log|namespaces/background_traffic)\.cc", JOBS),
     (r"tools/.*", ("allreduce",)),
     (r"(collectives|transport|xdp)/.*", JOBS),
 )

@@ -9,7 +9,7 @@
 #include "tools/allreduce/benchmark.h"
 #include "tools/allreduce/file_job.h"
 #include "tools/cli/exit_code.h"
-#include "tools/cli/report_output.h"
+#include "tools/cli/files/report_output.h"
 #include "tools/job/rank_names.h"
 #include "tools/job/session.h"
 

@@ -6,9 +6,9 @@
 
 #include "tools/allreduce/result_table.h"
 #include "tools/cli/command.h"
-#include "tools/job/job_options.h"
-#include "tools/job/loss_budget_options.h"
-#include "tools/job/mechanism_options.h"
+#include "tools/job/options/job_options.h"
+#include "tools/job/options/loss_budget_options.h"
+#include "tools/job/options/mechanism_options.h"
 
 namespace tarpon {
 

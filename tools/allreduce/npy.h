@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tools/cli/whole_file.h"
+#include "tools/cli/files/whole_file.h"
 #include "xdp/result.h"
 
 namespace tarpon {

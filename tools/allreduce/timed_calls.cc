@@ -10,7 +10,7 @@
 #include "collectives/report_text.h"
 #include "collectives/step_verdict.h"
 #include "tools/allreduce/slow_calls.h"
-#include "tools/cli/report_output.h"
+#include "tools/cli/files/report_output.h"
 #include "tools/job/host_trouble.h"
 #include "tools/job/joint_outcome.h"
 #include "tools/job/outcome.h"

@@ -11,7 +11,7 @@
 #include "tools/check/probe.h"
 #include "tools/cli/colour.h"
 #include "tools/cli/exit_code.h"
-#include "tools/cli/report_output.h"
+#include "tools/cli/files/report_output.h"
 #include "tools/cli/wrapped_text.h"
 #include "tools/job/datapath_text.h"
 #include "tools/job/host_trouble.h"

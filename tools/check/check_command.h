@@ -2,7 +2,7 @@
 #pragma once
 
 #include "tools/cli/command.h"
-#include "tools/job/job_options.h"
+#include "tools/job/options/job_options.h"
 
 namespace tarpon {
 

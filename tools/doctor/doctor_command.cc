@@ -9,7 +9,7 @@
 #include "collectives/interfaces.h"
 #include "tools/cli/colour.h"
 #include "tools/cli/exit_code.h"
-#include "tools/cli/report_output.h"
+#include "tools/cli/files/report_output.h"
 #include "tools/cli/wrapped_text.h"
 #include "tools/doctor/doctor.h"
 #include "tools/xdp/xdp_command.h"

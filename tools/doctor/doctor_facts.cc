@@ -20,7 +20,7 @@
 #include "tools/system/host_info.h"
 #include "transport/ports/udp_options.h"
 #include "transport/ports/udp_socket.h"
-#include "transport/ports/xdp_port.h"
+#include "transport/ports/xdp/xdp_port.h"
 #include "xdp/file_descriptor.h"
 #include "xdp/kernel.h"
 #include "xdp/pins.h"

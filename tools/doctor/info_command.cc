@@ -4,7 +4,7 @@
 
 #include <cstdio>
 
-#include "tools/cli/report_output.h"
+#include "tools/cli/files/report_output.h"
 #include "tools/doctor/info.h"
 
 namespace tarpon {

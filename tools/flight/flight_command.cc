@@ -8,9 +8,9 @@
 #include <set>
 #include <span>
 
-#include "tools/cli/report_output.h"
+#include "tools/cli/files/report_output.h"
+#include "tools/cli/files/whole_file.h"
 #include "tools/cli/voice.h"
-#include "tools/cli/whole_file.h"
 #include "tools/flight/flight_report.h"
 #include "tools/flight/merge.h"
 #include "tools/flight/verdict.h"

@@ -9,8 +9,8 @@
 #include "tools/cli/debug_log.h"
 #include "tools/cli/interruption.h"
 #include "tools/job/connect_cost.h"
-#include "tools/job/job_options.h"
-#include "tools/job/launch_place.h"
+#include "tools/job/options/job_options.h"
+#include "tools/job/options/launch_place.h"
 #include "xdp/result.h"
 
 namespace tarpon {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/job/job_options.h"
+#include "tools/job/options/job_options.h"
 
 namespace tarpon {
 

@@ -9,7 +9,7 @@
 #include <sstream>
 #include <vector>
 
-#include "tools/cli/text_file.h"
+#include "tools/cli/files/text_file.h"
 #include "tools/namespaces/network_namespace.h"
 #include "tools/system/subprocess.h"
 #include "tools/testbed/loss_program.h"

@@ -7,12 +7,12 @@
 #include <string_view>
 
 #include "tools/cli/exit_code.h"
+#include "tools/cli/files/report_output.h"
+#include "tools/cli/files/text_file.h"
+#include "tools/cli/files/whole_file.h"
 #include "tools/cli/interruption.h"
 #include "tools/cli/progress_line.h"
-#include "tools/cli/report_output.h"
-#include "tools/cli/text_file.h"
 #include "tools/cli/units.h"
-#include "tools/cli/whole_file.h"
 #include "tools/scale/experiment.h"
 #include "tools/scale/report.h"
 #include "tools/scale/svg.h"

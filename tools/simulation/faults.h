@@ -11,7 +11,7 @@
 namespace tarpon {
 
 /// To add a fault: add its name to faults.cc, its draw to draw.cc, and what it
-/// allows to circumstances.cc, judge.cc and judge_blame.cc.
+/// allows to judge/circumstances.cc, judge/judge.cc and judge/judge_blame.cc.
 enum class FaultKind : std::uint8_t {
   loss,             // of each packet, up to 30 %
   burst_loss,       // Gilbert-Elliott on every ingress link: enters 0.01-5 %, leaves 5-70 %

@@ -10,7 +10,7 @@
 #include "collectives/allreduce.h"
 #include "collectives/reserved_tags.h"
 #include "tools/cli/exit_code.h"
-#include "tools/cli/report_output.h"
+#include "tools/cli/files/report_output.h"
 #include "tools/job/rank_sockets.h"
 #include "tools/status/status_json.h"
 

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <csignal>
 
-#include "tools/cli/report_output.h"
+#include "tools/cli/files/report_output.h"
 #include "tools/xdp/xdp_command.h"
 #include "tools/xdp/xdp_report.h"
 

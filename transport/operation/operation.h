@@ -10,9 +10,9 @@
 
 #include "transport/endpoint.h"
 #include "transport/operation/begin_clock.h"
+#include "transport/operation/message/receive_message.h"
+#include "transport/operation/message/send_message.h"
 #include "transport/operation/peer_exchange.h"
-#include "transport/operation/receive_message.h"
-#include "transport/operation/send_message.h"
 #include "transport/wire/operation_number.h"
 
 namespace tarpon {

@@ -16,7 +16,7 @@
 #include "tests/support/forked_child.h"
 #include "tests/support/sanitized.h"
 #include "tools/job/process_group.h"
-#include "transport/ports/uring_port.h"
+#include "transport/ports/uring/uring_port.h"
 
 namespace tarpon::lockable_memory_test {
 namespace {

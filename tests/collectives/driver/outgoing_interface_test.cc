@@ -15,7 +15,7 @@
 #include "collectives/communicator.h"
 #include "tools/namespaces/network_namespace.h"
 #include "tools/system/subprocess.h"
-#include "transport/ports/uring_port.h"
+#include "transport/ports/uring/uring_port.h"
 
 namespace tarpon::outgoing_interface_test {
 namespace {

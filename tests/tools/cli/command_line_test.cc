@@ -2,9 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tools/cli/parser.h"
-#include "tools/cli/suggestion.h"
-#include "tools/job/mechanism_options.h"
+#include "tools/cli/program/parser.h"
+#include "tools/cli/program/suggestion.h"
+#include "tools/job/options/mechanism_options.h"
 
 namespace tarpon::cli::command_line_test {
 namespace {

@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tools/cli/help_text.h"
-#include "tools/cli/man_page.h"
+#include "tools/cli/program/help_text.h"
+#include "tools/cli/program/man_page.h"
 
 namespace tarpon::cli::help_pages_test {
 namespace {

@@ -1,5 +1,5 @@
 // Files that appear whole or not at all, whatever happens to their writer.
-#include "tools/cli/whole_file.h"
+#include "tools/cli/files/whole_file.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "collectives/communicator.h"
-#include "transport/ports/uring_port.h"
+#include "transport/ports/uring/uring_port.h"
 
 namespace tarpon::info_test {
 namespace {

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tools/cli/parser.h"
+#include "tools/cli/program/parser.h"
 
 namespace tarpon::testbed_shape_test {
 namespace {

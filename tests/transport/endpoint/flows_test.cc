@@ -6,7 +6,7 @@
 #include <set>
 
 #include "tests/support/endpoint_harness.h"
-#include "transport/operation/arrivals.h"
+#include "transport/operation/message/arrivals.h"
 #include "transport/random.h"
 #include "transport/rate/flow_choice.h"
 

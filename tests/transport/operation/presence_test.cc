@@ -1,5 +1,5 @@
 // Presence: word boundaries, limits and run lengths of the bitmap of slots.
-#include "transport/operation/presence.h"
+#include "transport/operation/message/presence.h"
 
 #include <gtest/gtest.h>
 

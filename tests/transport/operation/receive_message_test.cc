@@ -1,5 +1,5 @@
 // A message at its receiver: when it asks, what it asks for, and what it gives up.
-#include "transport/operation/receive_message.h"
+#include "transport/operation/message/receive_message.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SlotLengths: messages of one range and of several.
-#include "transport/operation/slot_lengths.h"
+#include "transport/operation/message/slot_lengths.h"
 
 #include <gtest/gtest.h>
 

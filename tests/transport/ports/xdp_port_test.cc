@@ -1,5 +1,5 @@
 // The AF_XDP port over a veth pair, one end of it in another network namespace.
-#include "transport/ports/xdp_port.h"
+#include "transport/ports/xdp/xdp_port.h"
 
 #include <arpa/inet.h>
 #include <bpf/bpf.h>
