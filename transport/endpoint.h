@@ -45,7 +45,7 @@ struct EndpointMemory {
 };
 
 struct Operation;
-class Standings;
+class Participants;
 
 /// Looks at one operation. Valid until the endpoint's next call that is not const. Of an operation
 /// that is not open it says nothing: no marks, no doubt, no rank that takes no part; the others
@@ -87,12 +87,12 @@ class OperationView {
 
  private:
   friend class Endpoint;
-  OperationView(const Operation* operation, const Standings& standings, Rank self)
-      : operation_(operation), standings_(standings), self_(self) {}
+  OperationView(const Operation* operation, const Participants& participants, Rank self)
+      : operation_(operation), participants_(participants), self_(self) {}
   const Operation& open(const char* what) const;
 
   const Operation* operation_;
-  const Standings& standings_;
+  const Participants& participants_;
   Rank self_;
 };
 

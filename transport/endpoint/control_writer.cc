@@ -47,10 +47,10 @@ bool ControlWriter::fill(Time now, const ControlDue& due, TxPacket& frame) {
   std::uint32_t asks = 0;  // of a REPAIR, in a row
   PacketWriter::address(frame, due.peer);
 
-  Channel* const channel = parts_.tags.find(due.tag);
-  OpenOperation* const open = channel == nullptr ? nullptr : channel->find_open(due.operation);
+  TagState* const tag_state = parts_.tags.find(due.tag);
+  OpenOperation* const open = tag_state == nullptr ? nullptr : tag_state->find_open(due.operation);
   Operation* const operation = open == nullptr ? nullptr : &open->state();
-  const PastOperation* past = channel == nullptr ? nullptr : channel->find_past(due.operation);
+  const PastOperation* past = tag_state == nullptr ? nullptr : tag_state->find_past(due.operation);
   if (operation != nullptr) {
     PacketWriter::mark_epoch(operation->epoch, header);
   } else if (past != nullptr) {

@@ -27,15 +27,15 @@ Endpoint::State::State(const EndpointOptions& given, const PortCapabilities& por
     : options(given),
       max_payload(port.max_payload),
       clocks(given.world_size),
-      standings(given.world_size),
+      participants(given.world_size),
       tags({.world_size = given.world_size,
             .retain_bytes = given.retain_bytes,
             .remembered_tags = given.remembered_tags}),
-      control(given.world_size, standings),
+      control(given.world_size, participants),
       journal(given.recorder, given.world_size),
       early({.options = options,
              .clocks = clocks,
-             .standings = standings,
+             .participants = participants,
              .tags = tags,
              .counters = counters},
             port.max_payload),
@@ -45,28 +45,28 @@ Endpoint::State::State(const EndpointOptions& given, const PortCapabilities& por
             .control = control,
             .counters = counters}),
       passed({.options = options,
-              .standings = standings,
+              .participants = participants,
               .tags = tags,
               .early = early,
               .alarm = alarm}),
       granter(make_inflow(given, port), given.initial_credit, given.world_size),
       writer(options, clocks, tags, granter.inflow(), counters),
-      sender(options, port, writer, counters, standings, alarm),
+      sender(options, port, writer, counters, participants, alarm),
       receiver({.options = options,
                 .granter = granter,
                 .control = control,
                 .journal = journal,
                 .counters = counters,
                 .alarm = alarm}),
-      lateness(standings, alarm),
+      lateness(participants, alarm),
       bounds(receiver, lateness, journal, alarm),
       announcer({.options = options,
-                 .standings = standings,
+                 .participants = participants,
                  .receiver = receiver,
                  .control = control,
                  .alarm = alarm}),
       parts{.options = options,
-            .standings = standings,
+            .participants = participants,
             .clocks = clocks,
             .early = early,
             .control = control,
@@ -80,7 +80,7 @@ Endpoint::State::State(const EndpointOptions& given, const PortCapabilities& por
             .alarm = alarm,
             .open = operations.states()},
       heartbeats({.options = options,
-                  .standings = standings,
+                  .participants = participants,
                   .clocks = clocks,
                   .tags = tags,
                   .operations = operations,
@@ -98,7 +98,7 @@ Endpoint::State::State(const EndpointOptions& given, const PortCapabilities& por
                       .counters = counters},
                      max_entries()),
       router({.options = options,
-              .standings = standings,
+              .participants = participants,
               .clocks = clocks,
               .granter = granter,
               .sender = sender,
@@ -124,20 +124,20 @@ void Endpoint::State::begin(OpenOperation& operation, const OperationSpec& spec,
                             Time now) noexcept {
   Operation& state = operation.state();
   passed.forget_tags();
-  Channel& channel = tags.activate(spec.tag);
-  if (channel.open.empty()) channel.late_packets = 0;  // of operations that taught nothing
-  state.number = channel.next_number++;
-  channel.wrapped |= channel.next_number == 0;
+  TagState& tag_state = tags.activate(spec.tag);
+  if (tag_state.open.empty()) tag_state.late_packets = 0;  // of operations that taught nothing
+  state.number = tag_state.next_number++;
+  tag_state.wrapped |= tag_state.next_number == 0;
   for (Rank peer = 0; peer < options.world_size; ++peer) {
     // A rank that has left may still be at an operation that it has made.
-    if (standings.is_dead(peer)) channel.closed_below_of[peer] = channel.next_number;
+    if (participants.is_dead(peer)) tag_state.closed_below_of[peer] = tag_state.next_number;
   }
   sender.choose_flows(state, spec);
   state.opened = now;
   journal.note(RecordKind::opened, state, kNoPeer, now, state.signature_hash);
-  channel.open.push_back({state.number, &operation});
+  tag_state.open.push_back({state.number, &operation});
   operations.add(operation);
-  operation.begin(channel, now);
+  operation.begin(tag_state, now);
   heartbeats.watch(now);
 }
 
@@ -146,36 +146,36 @@ void Endpoint::State::end(OpenOperation& operation, std::unique_ptr<Retained> re
   Operation& state = operation.state();
   sender.measure_flows(state, abort_reason.has_value());
   receiver.release(state, latest);
-  Channel& channel = *tags.find(state.tag);
+  TagState& tag_state = *tags.find(state.tag);
   if (retained != nullptr) {
-    tags.retain(channel, {.number = state.number,
-                          .slot_bytes = state.slot_bytes,
-                          .epoch = state.epoch,
-                          .signature_hash = state.signature_hash,
-                          .marked = state.marks.any(),
-                          .data = std::move(retained)});
+    tags.retain(tag_state, {.number = state.number,
+                            .slot_bytes = state.slot_bytes,
+                            .epoch = state.epoch,
+                            .signature_hash = state.signature_hash,
+                            .marked = state.marks.any(),
+                            .data = std::move(retained)});
   }
-  channel.unproven &= abort_reason.has_value();  // a result proves it
-  channel.late_packets += state.late_packets;
-  channel.remember({.aborted = abort_reason.has_value(),
-                    .number = state.number,
-                    .reason = abort_reason.value_or(0),
-                    .ranks = ranks,
-                    .marks = state.marks,
-                    .epoch = state.epoch,
-                    .signature = state.signature},
-                   std::size_t{2} * options.window);
+  tag_state.unproven &= abort_reason.has_value();  // a result proves it
+  tag_state.late_packets += state.late_packets;
+  tag_state.remember({.aborted = abort_reason.has_value(),
+                      .number = state.number,
+                      .reason = abort_reason.value_or(0),
+                      .ranks = ranks,
+                      .marks = state.marks,
+                      .epoch = state.epoch,
+                      .signature = state.signature},
+                     std::size_t{2} * options.window);
   // After a mismatch a peer has to be told more than an ABORT says.
   if (abort_reason && *abort_reason != TARPON_ABORT_MISMATCH) {
-    channel.remember_abort(state.number, *abort_reason, ranks);
+    tag_state.remember_abort(state.number, *abort_reason, ranks);
   }
-  std::erase_if(channel.open,
-                [&](const Channel::Open& one) { return one.operation == &operation; });
+  std::erase_if(tag_state.open,
+                [&](const TagState::Open& one) { return one.operation == &operation; });
   journal.forget(state.handle);
   operations.remove(operation);
-  heartbeats.tell_progress(channel, latest);
-  passed.release(channel);
-  if (!abort_reason) past.tell_owners(channel, state.number, ranks);
+  heartbeats.tell_progress(tag_state, latest);
+  passed.release(tag_state);
+  if (!abort_reason) past.tell_owners(tag_state, state.number, ranks);
 }
 
 Endpoint::Endpoint(const EndpointOptions& options, const PortCapabilities& port)
@@ -188,10 +188,10 @@ Endpoint::Endpoint(const EndpointOptions& options, const PortCapabilities& port)
 Endpoint::~Endpoint() = default;
 
 bool Endpoint::can_submit(std::uint32_t tag) const {
-  const Channel* channel = state_->tags.find(tag);
-  if (channel == nullptr) return true;
-  const std::uint32_t window = channel->unproven ? 1 : state_->options.window;
-  return channel->next_number - channel->lowest_open() < window;
+  const TagState* tag_state = state_->tags.find(tag);
+  if (tag_state == nullptr) return true;
+  const std::uint32_t window = tag_state->unproven ? 1 : state_->options.window;
+  return tag_state->next_number - tag_state->lowest_open() < window;
 }
 
 std::vector<std::uint32_t> Endpoint::tags_begun_by_peers(std::uint32_t first) const {
@@ -212,7 +212,7 @@ std::uint32_t Endpoint::next_number(std::uint32_t tag) const {
 
 std::vector<std::uint32_t> Endpoint::tags() const {
   std::vector<std::uint32_t> result;
-  for (const auto& channel : state_->tags.active()) result.push_back(channel->tag);
+  for (const auto& tag_state : state_->tags.active()) result.push_back(tag_state->tag);
   for (const std::uint32_t tag : state_->tags.recent(kRecentTags)) result.push_back(tag);
   return result;
 }
@@ -261,17 +261,17 @@ bool Endpoint::may_retain(std::uint64_t bytes) const {
 }
 
 std::uint64_t Endpoint::holding_back() const {
-  const Channel* oldest = nullptr;
-  for (const auto& channel : state_->tags.active()) {
-    if (channel->kept.empty()) continue;
-    if (oldest == nullptr || channel->kept.front().order < oldest->kept.front().order) {
-      oldest = channel.get();
+  const TagState* oldest = nullptr;
+  for (const auto& tag_state : state_->tags.active()) {
+    if (tag_state->kept.empty()) continue;
+    if (oldest == nullptr || tag_state->kept.front().order < oldest->kept.front().order) {
+      oldest = tag_state.get();
     }
   }
   std::uint64_t ranks = 0;
   for (Rank peer = 0; peer < state_->options.world_size && oldest != nullptr; ++peer) {
     if (peer == state_->options.rank) continue;
-    const std::uint32_t passed = passed_by(*oldest, peer, state_->standings);
+    const std::uint32_t passed = passed_by(*oldest, peer, state_->participants);
     if (!before(oldest->kept.front().number, passed)) ranks |= 1ull << peer;
   }
   return ranks;
@@ -315,7 +315,7 @@ void Endpoint::abort(OperationHandle handle, std::uint32_t reason, std::uint64_t
 }
 
 OperationView Endpoint::view(OperationHandle handle) const {
-  return {state_->find(handle), state_->standings, state_->options.rank};
+  return {state_->find(handle), state_->participants, state_->options.rank};
 }
 
 const Operation& OperationView::open(const char* what) const {
@@ -383,14 +383,14 @@ Marks OperationView::marks() const {
 
 bool OperationView::takes_no_part(Rank peer) const {
   return operation_ != nullptr && peer != self_ &&
-         standings_.excludes(peer, operation_->tag, operation_->number);
+         participants_.excludes(peer, operation_->tag, operation_->number);
 }
 
 std::uint64_t Endpoint::take_late_packets(OperationHandle handle) {
   Operation* const operation = state_->find(handle);
   require(operation != nullptr, "take_late_packets() of an open operation");
-  Channel& channel = *state_->tags.find(operation->tag);
-  return std::exchange(operation->late_packets, 0) + std::exchange(channel.late_packets, 0);
+  TagState& tag_state = *state_->tags.find(operation->tag);
+  return std::exchange(operation->late_packets, 0) + std::exchange(tag_state.late_packets, 0);
 }
 
 void Endpoint::send(const AgreementPacket& packet) {
@@ -438,13 +438,14 @@ void Endpoint::end_stage(OperationHandle handle, std::size_t stage, Time now) {
 
 void Endpoint::peer_dead(Rank peer, Time now) {
   State& s = *state_;
-  if (peer >= s.options.world_size || peer == s.options.rank || s.standings.is_dead(peer)) return;
+  if (peer >= s.options.world_size || peer == s.options.rank || s.participants.is_dead(peer))
+    return;
   s.latest = now;
-  s.standings.set_dead(peer);
+  s.participants.set_dead(peer);
   s.control.drop(peer);
-  for (const auto& channel : s.tags.active()) {
-    channel->closed_below_of[peer] = channel->next_number;
-    s.passed.release(*channel);
+  for (const auto& tag_state : s.tags.active()) {
+    tag_state->closed_below_of[peer] = tag_state->next_number;
+    s.passed.release(*tag_state);
   }
   s.passed.forget_tags();
   for (OpenOperation* operation : s.operations.all()) {
@@ -456,14 +457,15 @@ void Endpoint::peer_dead(Rank peer, Time now) {
 
 void Endpoint::peer_left(Rank peer, std::span<const NextNumber> next_numbers, Time now) {
   State& s = *state_;
-  if (peer >= s.options.world_size || peer == s.options.rank || s.standings.is_dead(peer)) return;
+  if (peer >= s.options.world_size || peer == s.options.rank || s.participants.is_dead(peer))
+    return;
   s.latest = now;
-  s.standings.set_left(peer, {next_numbers.begin(), next_numbers.end()});
-  for (const auto& channel : s.tags.active()) s.passed.release(*channel);
+  s.participants.set_left(peer, {next_numbers.begin(), next_numbers.end()});
+  for (const auto& tag_state : s.tags.active()) s.passed.release(*tag_state);
   s.passed.forget_tags();
   for (OpenOperation* operation : s.operations.all()) {
     const bool excluded =
-        s.standings.excludes(peer, operation->state().tag, operation->state().number);
+        s.participants.excludes(peer, operation->state().tag, operation->state().number);
     if (excluded) operation->leave_out(peer, true, now);
     operation->fewer_take_part(now);
   }
@@ -472,13 +474,13 @@ void Endpoint::peer_left(Rank peer, std::span<const NextNumber> next_numbers, Ti
 
 std::vector<NextNumber> Endpoint::unpassed() const {
   std::vector<NextNumber> result;
-  for (const auto& channel : state_->tags.active()) {
-    bool passed = channel->open.empty();
+  for (const auto& tag_state : state_->tags.active()) {
+    bool passed = tag_state->open.empty();
     for (Rank peer = 0; peer < state_->options.world_size && passed; ++peer) {
       if (peer == state_->options.rank) continue;
-      passed = !before(passed_by(*channel, peer, state_->standings), channel->next_number);
+      passed = !before(passed_by(*tag_state, peer, state_->participants), tag_state->next_number);
     }
-    if (!passed) result.push_back({channel->tag, channel->next_number});
+    if (!passed) result.push_back({tag_state->tag, tag_state->next_number});
   }
   return result;
 }
@@ -486,11 +488,11 @@ std::vector<NextNumber> Endpoint::unpassed() const {
 void Endpoint::set_rejoining(std::uint64_t ranks, Time now) {
   State& s = *state_;
   s.latest = now;
-  const std::uint64_t known = s.standings.rejoining();
-  s.standings.set_rejoining(ranks & ~bit(s.options.rank));
+  const std::uint64_t known = s.participants.rejoining();
+  s.participants.set_rejoining(ranks & ~bit(s.options.rank));
   for (OpenOperation* operation : s.operations.all()) {
     if (!operation->state().bounded) continue;
-    for (const Rank peer : ranks_of(s.standings.rejoining() & ~known)) {
+    for (const Rank peer : ranks_of(s.participants.rejoining() & ~known)) {
       // A peer that has begun the operation has ended it: it still answers requests for its data.
       if (!operation->state().peers[peer].heard()) operation->leave_out(peer, false, now);
     }
@@ -504,7 +506,7 @@ bool Endpoint::detects_silence() const {
 }
 
 std::uint64_t Endpoint::silent() const {
-  return state_->standings.silent();
+  return state_->participants.silent();
 }
 
 Time Endpoint::last_heard(Rank peer) const {
@@ -512,22 +514,23 @@ Time Endpoint::last_heard(Rank peer) const {
 }
 
 std::uint32_t Endpoint::furthest(std::uint32_t tag) const {
-  const Channel* channel = state_->tags.find(tag);
-  if (channel == nullptr) return 0;
-  std::uint32_t result = channel->lowest_open();
+  const TagState* tag_state = state_->tags.find(tag);
+  if (tag_state == nullptr) return 0;
+  std::uint32_t result = tag_state->lowest_open();
   for (Rank peer = 0; peer < state_->options.world_size; ++peer) {
-    const std::uint32_t theirs = channel->closed_below_of[peer];
+    const std::uint32_t theirs = tag_state->closed_below_of[peer];
     if (peer != state_->options.rank && before(result, theirs)) result = theirs;
   }
   return result;
 }
 
 std::uint32_t Endpoint::ended_elsewhere(std::uint32_t tag, std::uint32_t number) const {
-  const Channel* channel = state_->tags.find(tag);
+  const TagState* tag_state = state_->tags.find(tag);
   std::uint32_t most = 0;
-  for (Rank peer = 0; channel != nullptr && peer < state_->options.world_size; ++peer) {
-    if (peer == state_->options.rank || !state_->early.has_ended(*channel, peer, number)) continue;
-    most = std::max(most, channel->closed_below_of[peer] - number);
+  for (Rank peer = 0; tag_state != nullptr && peer < state_->options.world_size; ++peer) {
+    if (peer == state_->options.rank || !state_->early.has_ended(*tag_state, peer, number))
+      continue;
+    most = std::max(most, tag_state->closed_below_of[peer] - number);
   }
   return most;
 }

@@ -10,10 +10,10 @@ Heartbeats::Heartbeats(const Parts& parts, std::size_t max_entries)
     : parts_(parts),
       liveness_(parts.options.world_size, parts.options.silent_after),
       news_(parts.options.rank, parts.options.world_size, max_entries, parts.tags,
-            parts.standings) {}
+            parts.participants) {}
 
-void Heartbeats::tell_progress(Channel& channel, Time now) {
-  news_.rose(channel, now);
+void Heartbeats::tell_progress(TagState& tag_state, Time now) {
+  news_.rose(tag_state, now);
   parts_.alarm.no_later_than(news_.next());
 }
 
@@ -27,14 +27,14 @@ void Heartbeats::run(Time now) {
 /// Peers that open operations lack, or wait for. Silent ones are asked until they are heard, so
 /// that the next operation can count on them again.
 std::uint64_t Heartbeats::lacked_ranks() const {
-  std::uint64_t ranks = parts_.standings.silent();
+  std::uint64_t ranks = parts_.participants.silent();
   for (const Operation* operation : parts_.operations.states()) {
     if (operation->forwards) ranks |= unconfirmed_by(*operation);
     for (std::uint32_t i = 0; i < operation->stage_count; ++i) {
       const Stage& stage = operation->stages[i];
       if (stage.closed) continue;
       for (Rank peer = 0; peer < parts_.options.world_size && operation->forwards; ++peer) {
-        const bool excluded = parts_.standings.excludes(peer, operation->tag, operation->number);
+        const bool excluded = parts_.participants.excludes(peer, operation->tag, operation->number);
         if (peer != parts_.options.rank && !excluded) ranks |= bit(peer);
       }
       for (const ReceiveMessage& message : stage.receives) {
@@ -59,7 +59,7 @@ void Heartbeats::check_silence(Time now) {
 }
 
 void Heartbeats::set_silent(Rank peer, bool silent, Time now) {
-  if (!parts_.standings.set_silent(peer, silent)) return;
+  if (!parts_.participants.set_silent(peer, silent)) return;
   Event event;
   event.kind = silent ? Event::Kind::silent : Event::Kind::heard;
   event.peer = peer;
@@ -81,8 +81,8 @@ void Heartbeats::take(const ControlPacket& packet, Time now) {
   std::vector<NextNumber> answer;
   for (std::size_t i = 0; i < packet.passed_count(); ++i) {
     const tarpon_passed passed = packet.passed(i);
-    if (Channel* const channel = tags.find(passed.tag)) {
-      parts_.passed.note(*channel, packet.sender(), passed.closed_below, proven, now);
+    if (TagState* const tag_state = tags.find(passed.tag)) {
+      parts_.passed.note(*tag_state, packet.sender(), passed.closed_below, proven, now);
     }
     if (is_question && tags.remembers(passed.tag)) {
       // This rank asks for nothing of a lost tag.

@@ -21,7 +21,7 @@ class Heartbeats {
   /// All outlive it.
   struct Parts {
     const EndpointOptions& options;
-    Standings& standings;
+    Participants& participants;
     PeerClocks& clocks;
     TagHistory& tags;
     OpenOperations& operations;
@@ -37,10 +37,10 @@ class Heartbeats {
   /// An operation was opened: watch for silent peers.
   void watch(Time now) { liveness_.watch(now); }
   /// The lowest open operation of the tag has risen: peers are to be told.
-  void tell_progress(Channel& channel, Time now);
+  void tell_progress(TagState& tag_state, Time now);
   /// `peer` was heard.
   void heard(Rank peer, Time now) {
-    if (parts_.standings.is_silent(peer)) set_silent(peer, false, now);
+    if (parts_.participants.is_silent(peer)) set_silent(peer, false, now);
   }
   /// Does what is due, and sets the alarm.
   void run(Time now);

@@ -68,7 +68,7 @@ bool Router::is_sound(const tarpon_header& header, const RxPacket& packet) {
       tarpon_check_header(&header, options.job, static_cast<std::uint32_t>(payload.size()));
   if (verdict != TARPON_HEADER_OK) return refuse(reason_of(verdict));
   if (header.sender >= options.world_size || header.sender == options.rank ||
-      header.sender != packet.source || parts_.standings.is_dead(header.sender)) {
+      header.sender != packet.source || parts_.participants.is_dead(header.sender)) {
     return refuse(DropReason::sender);
   }
   if (header.communicator != options.communicator) return refuse(DropReason::communicator);
@@ -112,23 +112,23 @@ std::size_t Router::take_data(const tarpon_header& header, std::span<const RxPac
   if (latest.continues(header)) return latest.operation->on_data(header, packets, now);
   latest.operation = nullptr;
   note_clock(header, now);
-  Channel* const channel = channel_of(header);
-  if (channel == nullptr && !parts_.tags.remembers(header.tag)) {
+  TagState* const tag_state = state_of(header);
+  if (tag_state == nullptr && !parts_.tags.remembers(header.tag)) {
     parts_.early.take_data(header, packets.front(), now);
     return 1;
   }
-  if (channel == nullptr || channel->lost) {
-    parts_.past.take_data_of_unknown(channel, header, now);
+  if (tag_state == nullptr || tag_state->lost) {
+    parts_.past.take_data_of_unknown(tag_state, header, now);
     return 1;
   }
-  parts_.passed.note_header(*channel, header, now);
-  if (OpenOperation* const operation = channel->find_open(header.operation)) {
+  parts_.passed.note_header(*tag_state, header, now);
+  if (OpenOperation* const operation = tag_state->find_open(header.operation)) {
     if (!operation->admit(header, now)) return 1;
     latest = {operation, header.sender, header.closed_below};
     return operation->on_data(header, packets, now);
   }
-  if (before(header.operation, channel->next_number)) {
-    parts_.past.take_data(*channel, header, now);
+  if (before(header.operation, tag_state->next_number)) {
+    parts_.past.take_data(*tag_state, header, now);
   } else {
     parts_.early.take_data(header, packets.front(), now);
   }
@@ -148,8 +148,8 @@ void Router::take_control(const ControlPacket& packet, Time now) {
   note_clock(header, now);
   if (packet.type() == TARPON_HEARTBEAT) return parts_.heartbeats.take(packet, now);
   if (packet.type() == TARPON_AGREEMENT) return take_agreement(packet);
-  Channel* const channel = channel_of(header);
-  if (channel == nullptr) {
+  TagState* const tag_state = state_of(header);
+  if (tag_state == nullptr) {
     if (!parts_.tags.remembers(header.tag)) return parts_.early.take_control(packet, now);
     // Packets of operations that the peer has passed may still be on their way: they prove nothing.
     if (packet.asks() && !parts_.clocks.overtaken()) {
@@ -159,23 +159,23 @@ void Router::take_control(const ControlPacket& packet, Time now) {
   }
   if (packet.type() == TARPON_ABORT && packet.reason() == TARPON_ABORT_FORGOTTEN &&
       packet.names(parts_.options.rank)) {
-    return take_told_forgotten(*channel, header, now);
+    return take_told_forgotten(*tag_state, header, now);
   }
-  if (channel->lost) {
+  if (tag_state->lost) {
     if (packet.asks()) parts_.past.tell_forgotten(header, parts_.options.rank);
     return;
   }
-  OpenOperation* const operation = channel->find_open(header.operation);
+  OpenOperation* const operation = tag_state->find_open(header.operation);
   if (operation != nullptr && packet.type() == TARPON_ABORT) {
     operation->on_control(packet, now);
     // Only now: it closes the stages that wait for no other peer, which looks like a result.
-    return parts_.passed.note_header(*channel, header, now);
+    return parts_.passed.note_header(*tag_state, header, now);
   }
-  parts_.passed.note_header(*channel, header, now);
+  parts_.passed.note_header(*tag_state, header, now);
   if (operation != nullptr) {
     operation->on_control(packet, now);
-  } else if (before(header.operation, channel->next_number)) {
-    parts_.past.take_control(*channel, packet);
+  } else if (before(header.operation, tag_state->next_number)) {
+    parts_.past.take_control(*tag_state, packet);
   } else {
     parts_.early.take_control(packet, now);
   }
@@ -192,11 +192,11 @@ void Router::take_agreement(const ControlPacket& packet) {
   agreements_.push_back({packet.sender(), packet.agreement()});
 }
 
-/// The channel that a packet belongs to; nullptr where the tag was never used here, is not
+/// The state of the tag that a packet belongs to; nullptr where the tag was never used here, is not
 /// remembered, or every peer had passed the operation before.
-Channel* Router::channel_of(const tarpon_header& header) {
+TagState* Router::state_of(const tarpon_header& header) {
   TagHistory& tags = parts_.tags;
-  if (Channel* const channel = tags.find(header.tag)) return channel;
+  if (TagState* const tag_state = tags.find(header.tag)) return tag_state;
   const bool goes_on =
       tags.remembers(header.tag) &&
       (tags.is_lost(header.tag) || !before(header.operation, tags.next_number(header.tag)));
@@ -208,9 +208,9 @@ Channel* Router::channel_of(const tarpon_header& header) {
 /// Handles an ABORT 8 that names this rank. If this rank has forgotten no tag, it has left, and the
 /// peer has passed the operation: peers keep nothing for a rank that left. Then a bounded call of
 /// this rank is late, and gets nothing from that peer.
-void Router::take_told_forgotten(Channel& channel, const tarpon_header& header, Time now) {
-  if (take_forgotten(channel, header.sender, now)) return;
-  OpenOperation* const operation = channel.find_open(header.operation);
+void Router::take_told_forgotten(TagState& tag_state, const tarpon_header& header, Time now) {
+  if (take_forgotten(tag_state, header.sender, now)) return;
+  OpenOperation* const operation = tag_state.find_open(header.operation);
   if (operation == nullptr || !operation->state().bounded) {
     return parts_.counters.refuse_control(DropReason::unexpected);
   }
@@ -220,14 +220,14 @@ void Router::take_told_forgotten(Channel& channel, const tarpon_header& header, 
 
 /// Marks the tag as lost: a peer knows numbers of it that this rank has forgotten. Returns false
 /// when this rank has forgotten none.
-bool Router::take_forgotten(Channel& channel, Rank from, Time now) {
+bool Router::take_forgotten(TagState& tag_state, Rank from, Time now) {
   if (!parts_.tags.has_forgotten()) return false;
-  if (channel.lost) return true;
-  channel.lost = true;
-  for (const Channel::Open& one : channel.open) {
+  if (tag_state.lost) return true;
+  tag_state.lost = true;
+  for (const TagState::Open& one : tag_state.open) {
     one.operation->on_abort(from, TARPON_ABORT_FORGOTTEN, bit(parts_.options.rank), now);
   }
-  parts_.early.packets().forget(channel.tag);
+  parts_.early.packets().forget(tag_state.tag);
   return true;
 }
 

@@ -30,7 +30,7 @@ class Router {
   /// All outlive it.
   struct Parts {
     const EndpointOptions& options;
-    const Standings& standings;
+    const Participants& participants;
     PeerClocks& clocks;
     Granter& granter;
     Sender& sender;
@@ -74,9 +74,9 @@ class Router {
   void take_agreement(const ControlPacket& packet);
   void note_clock(const tarpon_header& header, Time now);
   void note_advertised(Rank peer, std::uint32_t advertised);
-  Channel* channel_of(const tarpon_header& header);
-  void take_told_forgotten(Channel& channel, const tarpon_header& header, Time now);
-  bool take_forgotten(Channel& channel, Rank from, Time now);
+  TagState* state_of(const tarpon_header& header);
+  void take_told_forgotten(TagState& tag_state, const tarpon_header& header, Time now);
+  bool take_forgotten(TagState& tag_state, Rank from, Time now);
 
   const Parts parts_;
   const std::size_t max_entries_;

@@ -44,7 +44,7 @@ struct Endpoint::State {
   EndpointCounters counters;
   Alarm alarm;
   PeerClocks clocks;
-  Standings standings;
+  Participants participants;
   TagHistory tags;
   ControlQueue control;
   Journal journal;

@@ -38,14 +38,14 @@ void Announcer::heard(const Operation& operation, Rank peer) {
 void Announcer::ask_for_ends(Operation& operation, Time now) {
   for (Rank peer = 0; peer < parts_.options.world_size; ++peer) {
     if (peer == parts_.options.rank) continue;
-    if (parts_.standings.excludes(peer, operation.tag, operation.number)) continue;
+    if (parts_.participants.excludes(peer, operation.tag, operation.number)) continue;
     operation.peers[peer].ready().ask(now);
   }
   parts_.alarm.no_later_than(now);
 }
 
-Time Announcer::run(Operation& operation, const Channel& channel, Time now) {
-  ask_who_has_passed(operation, channel, now);
+Time Announcer::run(Operation& operation, const TagState& tag_state, Time now) {
+  ask_who_has_passed(operation, tag_state, now);
   Time next = ask_for_confirmations(operation, now);
   for (Rank peer = 0; peer < parts_.options.world_size; ++peer) {
     const ReadyTimer& ready = operation.peers[peer].ready();
@@ -76,15 +76,15 @@ Time Announcer::ask_for_confirmations(Operation& operation, Time now) {
 
 /// A caller that keeps a finished operation open may be waiting for room to retain it. Peers that
 /// are silent on this tag are asked how far they are: a repeated READY is answered.
-void Announcer::ask_who_has_passed(Operation& operation, const Channel& channel, Time now) {
-  if (channel.kept.empty()) return;
+void Announcer::ask_who_has_passed(Operation& operation, const TagState& tag_state, Time now) {
+  if (tag_state.kept.empty()) return;
   for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
     if (!operation.stages[i].closed) return;
   }
-  const std::uint32_t oldest = channel.kept.front().number;
+  const std::uint32_t oldest = tag_state.kept.front().number;
   for (Rank peer = 0; peer < parts_.options.world_size; ++peer) {
     if (peer == parts_.options.rank) continue;
-    if (before(oldest, passed_by(channel, peer, parts_.standings))) continue;
+    if (before(oldest, passed_by(tag_state, peer, parts_.participants))) continue;
     operation.peers[peer].ready().ask_if_none_is_due(now + operation.quiet_delay);
   }
 }

@@ -9,7 +9,7 @@
 #include "transport/operation/operation.h"
 #include "transport/operation/receiver.h"
 #include "transport/peers/control_queue.h"
-#include "transport/peers/standings.h"
+#include "transport/peers/participants.h"
 #include "transport/tags/tag_history.h"
 
 namespace tarpon {
@@ -19,7 +19,7 @@ class Announcer {
   /// All outlive it.
   struct Parts {
     const EndpointOptions& options;
-    const Standings& standings;
+    const Participants& participants;
     const Receiver& receiver;  // for its delays
     ControlQueue& control;
     Alarm& alarm;
@@ -36,12 +36,12 @@ class Announcer {
   /// rank which is behind this one is void. Without that news this rank would wait for that rank.
   void ask_for_ends(Operation& operation, Time now);
   /// Queues the READYs that are due. Asks for confirmations, and how far peers are, where this rank
-  /// waits for that. Returns when it has to run again. `channel`: of the operation.
-  Time run(Operation& operation, const Channel& channel, Time now);
+  /// waits for that. Returns when it has to run again. `tag_state`: of the operation.
+  Time run(Operation& operation, const TagState& tag_state, Time now);
 
  private:
   Time ask_for_confirmations(Operation& operation, Time now);
-  void ask_who_has_passed(Operation& operation, const Channel& channel, Time now);
+  void ask_who_has_passed(Operation& operation, const TagState& tag_state, Time now);
   void send(Operation& operation, Rank peer, Time now);
 
   const Parts parts_;

@@ -75,7 +75,7 @@ void LatenessCheck::ask_all(Operation& operation, Time now) {
 }
 
 void LatenessCheck::ask(Operation& operation, Rank peer, Time now) {
-  if (!operation.asks_if_late || operation.late || standings_.is_dead(peer)) return;
+  if (!operation.asks_if_late || operation.late || participants_.is_dead(peer)) return;
   const bool is_new = operation.peers[peer].ask_if_late(now);
   alarm_.no_later_than(now);
   if (!is_new) return;
@@ -116,10 +116,10 @@ void LatenessCheck::answered(Operation& operation, Rank peer, Time now) {
   alarm_.no_later_than(now);
 }
 
-void LatenessCheck::note_answer(const Channel& channel, Operation& operation,
+void LatenessCheck::note_answer(const TagState& tag_state, Operation& operation,
                                 const tarpon_header& header, Time now) {
   if (operation.inquiry.unanswered == 0 || header.echo_us == 0) return;
-  if (before(operation.number, channel.closed_below_of[header.sender])) return;  // CLOSED answers
+  if (before(operation.number, tag_state.closed_below_of[header.sender])) return;  // CLOSED answers
   const std::uint32_t since = microseconds(operation.inquiry.since);
   if (static_cast<std::int32_t>(header.echo_us - since) < 0) return;  // it left too early
   answered(operation, header.sender, now);

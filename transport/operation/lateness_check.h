@@ -23,7 +23,7 @@
 #include "bpf/wire.h"
 #include "transport/operation/alarm.h"
 #include "transport/operation/operation.h"
-#include "transport/peers/standings.h"
+#include "transport/peers/participants.h"
 #include "transport/tags/tag_history.h"
 
 namespace tarpon {
@@ -31,7 +31,8 @@ namespace tarpon {
 class LatenessCheck {
  public:
   /// Both outlive the check.
-  LatenessCheck(const Standings& standings, Alarm& alarm) : standings_(standings), alarm_(alarm) {}
+  LatenessCheck(const Participants& participants, Alarm& alarm)
+      : participants_(participants), alarm_(alarm) {}
 
   /// More of the last stage may go out now, or time has passed: asks the peers if a question is
   /// due.
@@ -52,7 +53,7 @@ class LatenessCheck {
   void answered(Operation& operation, Rank peer, Time now);
   /// Takes a packet of the operation: it may be an answer, unless its sender has passed the
   /// operation.
-  void note_answer(const Channel& channel, Operation& operation, const tarpon_header& header,
+  void note_answer(const TagState& tag_state, Operation& operation, const tarpon_header& header,
                    Time now);
 
   /// Whether the last stage, whose time is up, stays open until the peers have answered: a late
@@ -69,7 +70,7 @@ class LatenessCheck {
   void begin(Operation& operation, Time now);
   void ask_all(Operation& operation, Time now);
 
-  const Standings& standings_;
+  const Participants& participants_;
   Alarm& alarm_;
 };
 

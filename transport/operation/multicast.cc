@@ -3,19 +3,19 @@
 #include <algorithm>
 
 namespace tarpon {
-bool in_step(const Stage& stage, const SendMessage& message, const Standings& standings) {
-  return !message.is_done() && !standings.is_silent(message.peer()) &&
+bool in_step(const Stage& stage, const SendMessage& message, const Participants& participants) {
+  return !message.is_done() && !participants.is_silent(message.peer()) &&
          message.sendable() >= stage.multicast.next;
 }
 
-std::uint32_t multicast_limit(const Operation& operation, Stage& stage, const Standings& standings,
-                              Time now, Alarm& alarm) {
+std::uint32_t multicast_limit(const Operation& operation, Stage& stage,
+                              const Participants& participants, Time now, Alarm& alarm) {
   Multicast& multicast = stage.multicast;
   std::uint32_t limit = kAllSlots;  // of the peers that have credit
   bool all_have = true;
   Duration longest = kMulticastPatience;
   for (const SendMessage& message : stage.sends) {
-    if (!in_step(stage, message, standings)) continue;
+    if (!in_step(stage, message, participants)) continue;
     const std::uint32_t end = message.sendable();
     if (end > multicast.next) {
       limit = std::min(limit, end);
@@ -37,13 +37,13 @@ std::uint32_t multicast_limit(const Operation& operation, Stage& stage, const St
   return multicast.next;
 }
 
-void note_multicast(Stage& stage, const Standings& standings, std::uint32_t slots) {
+void note_multicast(Stage& stage, const Participants& participants, std::uint32_t slots) {
   if (slots == 0) return;
   Multicast& multicast = stage.multicast;
   const std::uint32_t end = multicast.next + slots;
   for (SendMessage& message : stage.sends) {
     // A peer that was silent lacks the slots that left meanwhile. They are sent to it alone.
-    const bool hears = !standings.is_silent(message.peer()) && message.next() >= multicast.next;
+    const bool hears = !participants.is_silent(message.peer()) && message.next() >= multicast.next;
     if (hears) message.set_next(std::max(message.next(), end));
   }
   multicast.next = end;
@@ -63,9 +63,9 @@ std::optional<Rank> answer_to(Stage& stage, Rank peer, std::uint32_t slot, Time 
 }
 
 std::uint32_t unicast_limit(const Stage& stage, const SendMessage& message,
-                            const Standings& standings) {
+                            const Participants& participants) {
   const std::uint32_t end = message.sendable();
-  if (!stage.multicast.on || standings.is_silent(message.peer())) return end;
+  if (!stage.multicast.on || participants.is_silent(message.peer())) return end;
   return std::min(end, stage.multicast.next);
 }
 

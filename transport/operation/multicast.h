@@ -20,7 +20,7 @@
 
 #include "transport/operation/alarm.h"
 #include "transport/operation/operation.h"
-#include "transport/peers/standings.h"
+#include "transport/peers/participants.h"
 
 namespace tarpon {
 
@@ -28,15 +28,15 @@ inline constexpr Duration kMulticastPatience = 2ms;
 inline constexpr Duration kPatienceWithBegun = 50ms;
 
 /// Whether `message` goes to a peer in step. REQUIRES: the stage is sent by multicast.
-bool in_step(const Stage& stage, const SendMessage& message, const Standings& standings);
+bool in_step(const Stage& stage, const SendMessage& message, const Participants& participants);
 
 /// The end of the slots from stage.multicast.next on that may leave by multicast now. If a slot
 /// waits for credit, `alarm` rings at the end of the wait. REQUIRES: `stage` is of `operation`.
-std::uint32_t multicast_limit(const Operation& operation, Stage& stage, const Standings& standings,
-                              Time now, Alarm& alarm);
+std::uint32_t multicast_limit(const Operation& operation, Stage& stage,
+                              const Participants& participants, Time now, Alarm& alarm);
 
 /// Notes that `slots` slots have left by multicast.
-void note_multicast(Stage& stage, const Standings& standings, std::uint32_t slots);
+void note_multicast(Stage& stage, const Participants& participants, std::uint32_t slots);
 
 /// Where the answer to a request of `peer` for `slot` goes: to it alone or to kAllRanks; nothing:
 /// the latest answer serves it. REQUIRES: the stage is sent by multicast.
@@ -44,6 +44,6 @@ std::optional<Rank> answer_to(Stage& stage, Rank peer, std::uint32_t slot, Time 
 
 /// The end of the slots from message.next on that may be sent to the message's peer alone.
 std::uint32_t unicast_limit(const Stage& stage, const SendMessage& message,
-                            const Standings& standings);
+                            const Participants& participants);
 
 }  // namespace tarpon

@@ -17,10 +17,10 @@ constexpr Duration kLeastPatience = 1ms;  // a wake-up may take as long
 
 // -- the begin -----------------------------------------------------------------------------------
 
-void OpenOperation::begin(Channel& channel, Time now) {
+void OpenOperation::begin(TagState& tag_state, Time now) {
   const Rank self = parts_.options.rank;
   const std::uint32_t ranks = parts_.options.world_size;
-  channel_ = &channel;
+  tag_state_ = &tag_state;
   parts_.granter.opened(operation_, now);
   // Short round trips need no long waits.
   const Duration patience = std::max(kLeastPatience, parts_.granter.inflow().timeout());
@@ -32,21 +32,21 @@ void OpenOperation::begin(Channel& channel, Time now) {
   }
   parts_.announcer.begin(operation_, parts_.granter.inflow().advertised() != 0, now);
   const auto passed = [&](Rank peer) {
-    return peer != self && before(operation_.number, channel.closed_below_of[peer]);
+    return peer != self && before(operation_.number, tag_state.closed_below_of[peer]);
   };
   for (Rank peer = 0; peer < ranks; ++peer) {
-    const bool aborted = channel.early_aborts_of[peer].contains(operation_.number);
-    operation_.begun_late |= aborted || (passed(peer) && !parts_.standings.is_dead(peer));
+    const bool aborted = tag_state.early_aborts_of[peer].contains(operation_.number);
+    operation_.begun_late |= aborted || (passed(peer) && !parts_.participants.is_dead(peer));
   }
   // A peer that has closed the operation has none of our data, even if its packets are parked here.
   for (Rank peer = 0; peer < ranks && operation_.asks_if_late; ++peer) {
-    if (peer != self && parts_.early.has_ended(channel, peer, operation_.number)) {
+    if (peer != self && parts_.early.has_ended(tag_state, peer, operation_.number)) {
       become_late(peer, now);
     }
   }
   const std::uint32_t repeated = adopt_early(now);
   for (Rank peer = 0; peer < ranks; ++peer) {
-    if (peer != self && parts_.standings.excludes(peer, operation_.tag, operation_.number)) {
+    if (peer != self && parts_.participants.excludes(peer, operation_.tag, operation_.number)) {
       leave_out(peer, true, now);
       continue;
     }
@@ -59,8 +59,8 @@ void OpenOperation::begin(Channel& channel, Time now) {
     peer_closed(peer, now);
   }
   for (Rank peer = 0; peer < ranks && operation_.bounded; ++peer) {
-    const bool rejoins = parts_.standings.is_rejoining(peer) && !operation_.peers[peer].heard();
-    if (parts_.standings.is_silent(peer) || rejoins) leave_out(peer, false, now);
+    const bool rejoins = parts_.participants.is_rejoining(peer) && !operation_.peers[peer].heard();
+    if (parts_.participants.is_silent(peer) || rejoins) leave_out(peer, false, now);
   }
   // Stages in which nothing is to come are over at once.
   for (Stage& stage : stages()) {
@@ -146,7 +146,7 @@ bool OpenOperation::admit(const tarpon_header& header, Time now) {
   }
   hear(header.sender, {}, now);
   another_has_begun(now);
-  parts_.lateness.note_answer(*channel_, operation_, header, now);
+  parts_.lateness.note_answer(*tag_state_, operation_, header, now);
   if (header.stage_time != 0) operation_.peers[header.sender].set_stage_time(header.stage_time);
   return true;
 }
@@ -175,7 +175,7 @@ void OpenOperation::on_control(const ControlPacket& packet, Time now) {
   if (packet.type() == TARPON_ABORT) {
     return on_abort(packet.sender(), packet.reason(), packet.blamed(everybody()), now);
   }
-  parts_.lateness.note_answer(*channel_, operation_, header, now);
+  parts_.lateness.note_answer(*tag_state_, operation_, header, now);
   if (ready) return take_ready(packet, now);
   if (packet.type() != TARPON_CLOSED) return take_feedback(packet, now);
   take_marks(marks_in(header, everybody()));
@@ -392,7 +392,7 @@ Time OpenOperation::on_time(Time now) {
     }
     next = std::min(next, operation_.deadline);
   }
-  next = std::min(next, parts_.announcer.run(operation_, *channel_, now));
+  next = std::min(next, parts_.announcer.run(operation_, *tag_state_, now));
   for (std::uint8_t i = 0; i < operation_.stage_count; ++i) {
     Stage& stage = operation_.stages[i];
     if (stage.closed) continue;
@@ -420,14 +420,15 @@ void OpenOperation::set_ends(const StageEnds& ends, Time now) {
 
 /// Call it when a rank has begun.
 void OpenOperation::another_has_begun(Time now) {
-  const std::uint32_t live = parts_.standings.live_in(operation_.tag, operation_.number);
+  const std::uint32_t live = parts_.participants.live_in(operation_.tag, operation_.number);
   if (!operation_.clock.is_due(live)) return;
   operation_.clock.start_at_half(operation_.peers, live);
   tell_clock(now);
 }
 
 void OpenOperation::fewer_take_part(Time now) {
-  if (!operation_.clock.is_due(parts_.standings.live_in(operation_.tag, operation_.number))) return;
+  if (!operation_.clock.is_due(parts_.participants.live_in(operation_.tag, operation_.number)))
+    return;
   operation_.clock.start(now, {});
   tell_clock(now);
 }

@@ -29,7 +29,7 @@ namespace tarpon {
 /// What the open operations of an endpoint share.
 struct OperationParts {
   const EndpointOptions& options;
-  const Standings& standings;
+  const Participants& participants;
   const PeerClocks& clocks;
   EarlyOperations& early;
   ControlQueue& control;
@@ -56,8 +56,8 @@ class OpenOperation {
   Operation& state() { return operation_; }
 
   /// Begins the prepared operation, whose number is taken: announces it, and applies what came
-  /// early. `channel`: of its tag; valid while the operation is open.
-  void begin(Channel& channel, Time now);
+  /// early. `tag_state`: of its tag; valid while the operation is open.
+  void begin(TagState& tag_state, Time now);
 
   // -- packets -----------------------------------------------------------------------------------
 
@@ -118,7 +118,7 @@ class OpenOperation {
 
   const OperationParts& parts_;
   Operation operation_;
-  Channel* channel_ = nullptr;
+  TagState* tag_state_ = nullptr;
 };
 
 }  // namespace tarpon

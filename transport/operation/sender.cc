@@ -16,13 +16,13 @@ std::uint8_t with_flows(std::uint8_t stage, const Stripes& stripes) {
 }  // namespace
 
 Sender::Sender(const EndpointOptions& options, const PortCapabilities& port, PacketWriter& writer,
-               EndpointCounters& counters, const Standings& standings, Alarm& alarm)
+               EndpointCounters& counters, const Participants& participants, Alarm& alarm)
     : rank_(options.rank),
       gathers_(port.gathers),
       train_(std::max(1u, port.burst)),
       writer_(writer),
       counters_(counters),
-      standings_(standings),
+      participants_(participants),
       alarm_(alarm),
       outflow_(options),
       flow_choice_(options.flows, port.flows) {}
@@ -95,7 +95,7 @@ std::size_t Sender::send_stage(Time now, Operation& operation, std::uint8_t numb
     used += send_new(now, operation, number, message,
                      paced(now, operation, message, frames.subspan(used)));
     const bool more =
-        message.has_repairs() || message.next() < unicast_limit(stage, message, standings_);
+        message.has_repairs() || message.next() < unicast_limit(stage, message, participants_);
     if (more && used < frames.size()) alarm_.no_later_than(outflow_.next(message.peer()));
     if (used > before && ++peers == outflow_.peers_at_once()) break;
   }
@@ -175,7 +175,7 @@ std::uint32_t Sender::train_rest(const SendMessage& message, const SlotRange& ra
 /// Sends slots of `message` that have not gone out yet.
 std::size_t Sender::send_new(Time now, const Operation& operation, std::uint8_t stage,
                              SendMessage& message, std::span<TxPacket> frames) {
-  const std::uint32_t limit = unicast_limit(operation.stages[stage], message, standings_);
+  const std::uint32_t limit = unicast_limit(operation.stages[stage], message, participants_);
   if (limit <= message.next()) return 0;
   const std::uint32_t sent =
       send_slots(header_of(now, operation, stage, message, message.peer()), operation, message,
@@ -190,11 +190,11 @@ std::size_t Sender::send_new(Time now, const Operation& operation, std::uint8_t 
 std::size_t Sender::send_to_all(Time now, Operation& operation, std::uint8_t number,
                                 std::span<TxPacket> frames) {
   Stage& stage = operation.stages[number];
-  const std::uint32_t limit = multicast_limit(operation, stage, standings_, now, alarm_);
+  const std::uint32_t limit = multicast_limit(operation, stage, participants_, now, alarm_);
   if (limit == stage.multicast.next || frames.empty()) return 0;
   std::uint64_t peers = 0;  // in step
   for (const SendMessage& message : stage.sends) {
-    if (!in_step(stage, message, standings_)) continue;
+    if (!in_step(stage, message, participants_)) continue;
     peers |= bit(message.peer());
     frames = paced(now, operation, message, frames);
     if (frames.empty()) {
@@ -208,7 +208,7 @@ std::size_t Sender::send_to_all(Time now, Operation& operation, std::uint8_t num
                  {.first = stage.multicast.next, .end = limit, .peer = kAllRanks}, frames);
   outflow_.sent_to_all(peers, now,
                        std::size_t{sent} * (operation.slot_bytes + TARPON_HEADER_BYTES));
-  note_multicast(stage, standings_, sent);
+  note_multicast(stage, participants_, sent);
   return sent;
 }
 
@@ -281,8 +281,9 @@ std::size_t Sender::send_retained(Time now, ControlQueue& due, TagHistory& tags,
   while (used < frames.size()) {
     RetainedDue* const one = due.front_retained();
     if (one == nullptr) break;
-    Channel* channel = tags.find(one->tag);
-    const KeptResult* kept = channel == nullptr ? nullptr : tags.find_kept(*channel, one->number);
+    TagState* tag_state = tags.find(one->tag);
+    const KeptResult* kept =
+        tag_state == nullptr ? nullptr : tags.find_kept(*tag_state, one->number);
     if (kept == nullptr || one->count == 0) {
       due.pop_retained();
       continue;

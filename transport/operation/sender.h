@@ -27,7 +27,7 @@ class Sender {
  public:
   /// References outlive the sender.
   Sender(const EndpointOptions& options, const PortCapabilities& port, PacketWriter& writer,
-         EndpointCounters& counters, const Standings& standings, Alarm& alarm);
+         EndpointCounters& counters, const Participants& participants, Alarm& alarm);
 
   Outflow& outflow() { return outflow_; }
 
@@ -89,7 +89,7 @@ class Sender {
   const std::uint32_t train_;  // packets in one
   PacketWriter& writer_;
   EndpointCounters& counters_;
-  const Standings& standings_;
+  const Participants& participants_;
   Alarm& alarm_;
   Outflow outflow_;
   FlowChoice flow_choice_;

@@ -17,7 +17,7 @@
 
 #include "transport/agreement_packet.h"
 #include "transport/endpoint.h"
-#include "transport/peers/standings.h"
+#include "transport/peers/participants.h"
 #include "transport/wire/control_packet.h"
 
 namespace tarpon {
@@ -47,13 +47,13 @@ class ControlQueue {
   static constexpr std::size_t kMaxAgreements = 8;
   static constexpr std::size_t kMaxRetained = 64;
 
-  /// `standings` outlives the queue. Nothing is queued for a dead rank.
-  ControlQueue(std::uint32_t world_size, const Standings& standings)
-      : standings_(standings), of_peer_(world_size) {}
+  /// `participants` outlives the queue. Nothing is queued for a dead rank.
+  ControlQueue(std::uint32_t world_size, const Participants& participants)
+      : participants_(participants), of_peer_(world_size) {}
 
   /// Returns false when there is no room.
   bool push(const ControlDue& due) {
-    if (standings_.is_dead(due.peer)) return true;
+    if (participants_.is_dead(due.peer)) return true;
     if (of_peer_[due.peer].control == kMaxControl) return false;
     ++of_peer_[due.peer].control;
     control_.push_back(due);
@@ -67,7 +67,7 @@ class ControlQueue {
 
   /// Drops `due` when there is no room.
   void push(HeartbeatDue due) {
-    if (standings_.is_dead(due.peer) || of_peer_[due.peer].heartbeats == kMaxHeartbeats) return;
+    if (participants_.is_dead(due.peer) || of_peer_[due.peer].heartbeats == kMaxHeartbeats) return;
     ++of_peer_[due.peer].heartbeats;
     heartbeats_.push_back(std::move(due));
   }
@@ -79,7 +79,7 @@ class ControlQueue {
 
   /// Drops `due` when there is no room.
   void push(const AgreementPacket& due) {
-    if (standings_.is_dead(due.peer) || of_peer_[due.peer].agreements == kMaxAgreements) return;
+    if (participants_.is_dead(due.peer) || of_peer_[due.peer].agreements == kMaxAgreements) return;
     ++of_peer_[due.peer].agreements;
     agreements_.push_back(due);
   }
@@ -147,7 +147,7 @@ class ControlQueue {
     return due;
   }
 
-  const Standings& standings_;
+  const Participants& participants_;
   std::vector<OfPeer> of_peer_;
   std::deque<ControlDue> control_;
   std::deque<HeartbeatDue> heartbeats_;

@@ -63,9 +63,9 @@ void EarlyOperations::take_control(const ControlPacket& packet, Time now) {
 /// Notes the ABORT of an operation that cannot be kept yet.
 void EarlyOperations::note_abort_beyond_window(const ControlPacket& packet, std::uint32_t lowest) {
   const std::uint32_t number = packet.header().operation;
-  Channel* const channel = parts_.tags.find(packet.header().tag);
-  if (channel == nullptr) return;
-  NumberRange& known = channel->early_aborts_of[packet.sender()];
+  TagState* const tag_state = parts_.tags.find(packet.header().tag);
+  if (tag_state == nullptr) return;
+  NumberRange& known = tag_state->early_aborts_of[packet.sender()];
   const bool over = !before(lowest, known.end);  // all operations in it
   if (over || before(number, known.first)) known.first = number;
   if (!before(number, known.end)) known.end = number + 1;
@@ -95,11 +95,11 @@ void EarlyOperations::take_ready(const ControlPacket& packet, Time now) {
   std::copy(std::begin(ready.grant), std::end(ready.grant), from->grants.begin());
 }
 
-bool EarlyOperations::has_ended(const Channel& channel, Rank peer, std::uint32_t number) const {
-  return before(number, channel.closed_below_of[peer]) &&
-         !parts_.standings.excludes(peer, channel.tag, number) &&
-         !channel.early_aborts_of[peer].contains(number) &&
-         !packets_.has_expired(channel.tag, number, peer);
+bool EarlyOperations::has_ended(const TagState& tag_state, Rank peer, std::uint32_t number) const {
+  return before(number, tag_state.closed_below_of[peer]) &&
+         !parts_.participants.excludes(peer, tag_state.tag, number) &&
+         !tag_state.early_aborts_of[peer].contains(number) &&
+         !packets_.has_expired(tag_state.tag, number, peer);
 }
 
 }  // namespace tarpon

@@ -8,8 +8,8 @@
 
 #include "bpf/wire.h"
 #include "transport/endpoint.h"
+#include "transport/peers/participants.h"
 #include "transport/peers/peer_clocks.h"
-#include "transport/peers/standings.h"
 #include "transport/tags/early_packets.h"
 #include "transport/tags/tag_history.h"
 #include "transport/wire/control_packet.h"
@@ -22,7 +22,7 @@ class EarlyOperations {
   struct Parts {
     const EndpointOptions& options;
     const PeerClocks& clocks;
-    const Standings& standings;
+    const Participants& participants;
     TagHistory& tags;
     EndpointCounters& counters;
   };
@@ -35,8 +35,8 @@ class EarlyOperations {
   void take_control(const ControlPacket& packet, Time now);
 
   /// Whether `peer`, which takes part in the operation, has ended it, and not given it up before it
-  /// could begin: it has no result then. `channel`: of the operation's tag.
-  bool has_ended(const Channel& channel, Rank peer, std::uint32_t number) const;
+  /// could begin: it has no result then. `tag_state`: of the operation's tag.
+  bool has_ended(const TagState& tag_state, Rank peer, std::uint32_t number) const;
 
   /// What is kept.
   EarlyPackets& packets() { return packets_; }

@@ -10,24 +10,24 @@ constexpr std::size_t kMaxQuestions = 4;  // to a peer in a round
 
 }  // namespace
 
-std::uint32_t passed_by(const Channel& channel, Rank peer, const Standings& standings) {
-  const std::uint32_t heard = channel.closed_below_of[peer];
-  return standings.excludes(peer, channel.tag, heard) ? channel.next_number : heard;
+std::uint32_t passed_by(const TagState& tag_state, Rank peer, const Participants& participants) {
+  const std::uint32_t heard = tag_state.closed_below_of[peer];
+  return participants.excludes(peer, tag_state.tag, heard) ? tag_state.next_number : heard;
 }
 
 PassedNews::PassedNews(Rank rank, std::uint32_t world_size, std::size_t max_entries,
-                       TagHistory& tags, const Standings& standings)
+                       TagHistory& tags, const Participants& participants)
     : rank_(rank),
       world_size_(world_size),
       max_entries_(max_entries),
       tags_(tags),
-      standings_(standings),
+      participants_(participants),
       asked_up_to_(world_size) {}
 
-void PassedNews::rose(Channel& channel, Time now) {
-  if (!channel.untold) {
-    channel.untold = true;
-    untold_.push_back(channel.tag);
+void PassedNews::rose(TagState& tag_state, Time now) {
+  if (!tag_state.untold) {
+    tag_state.untold = true;
+    untold_.push_back(tag_state.tag);
   }
   tell_at_ = std::min(tell_at_, untold_.size() >= max_entries_ ? now : now + kTellAfter);
   ask_at_ = std::min(ask_at_, now + kAskAfter);
@@ -52,10 +52,10 @@ void PassedNews::tell(ControlQueue& control) {
     numbers.clear();
   };
   for (const std::uint32_t tag : untold_) {
-    Channel* const channel = tags_.find(tag);
-    if (channel != nullptr) channel->untold = false;
+    TagState* const tag_state = tags_.find(tag);
+    if (tag_state != nullptr) tag_state->untold = false;
     // Packets of an open operation say it.
-    if (channel != nullptr && !channel->open.empty()) continue;
+    if (tag_state != nullptr && !tag_state->open.empty()) continue;
     numbers.push_back({tag, tags_.lowest_open(tag)});
     if (numbers.size() == max_entries_) flush();
   }
@@ -67,7 +67,7 @@ void PassedNews::tell(ControlQueue& control) {
 void PassedNews::ask(Time now, ControlQueue& control) {
   ask_at_ = kNever;
   for (Rank peer = 0; peer < world_size_; ++peer) {
-    if (peer == rank_ || standings_.is_dead(peer)) continue;
+    if (peer == rank_ || participants_.is_dead(peer)) continue;
     const auto question = [&](std::vector<NextNumber> numbers) {
       control.push(HeartbeatDue{peer, TARPON_HEARTBEAT_QUESTION, std::move(numbers)});
     };
@@ -77,10 +77,10 @@ void PassedNews::ask(Time now, ControlQueue& control) {
     std::vector<NextNumber> numbers;
     std::size_t questions = 0, seen = 0;
     for (; seen < active.size() && questions < kMaxQuestions; ++seen) {
-      const Channel& channel = *active[(from + seen) % active.size()];
-      if (!channel.open.empty()) continue;
-      if (!before(passed_by(channel, peer, standings_), channel.next_number)) continue;
-      numbers.push_back({channel.tag, channel.next_number});
+      const TagState& tag_state = *active[(from + seen) % active.size()];
+      if (!tag_state.open.empty()) continue;
+      if (!before(passed_by(tag_state, peer, participants_), tag_state.next_number)) continue;
+      numbers.push_back({tag_state.tag, tag_state.next_number});
       if (numbers.size() < max_entries_) continue;
       question(std::exchange(numbers, {}));
       ++questions;

@@ -19,18 +19,18 @@ bool has_other_signature(const PastOperation* past, const tarpon_header& header)
 
 }  // namespace
 
-void PastOperations::take_data(Channel& channel, const tarpon_header& header, Time now) {
+void PastOperations::take_data(TagState& tag_state, const tarpon_header& header, Time now) {
   ++parts_.counters[DropReason::closed];
-  ++channel.late_packets;
+  ++tag_state.late_packets;
   if (!may_wait(header) || was_answered(header, now)) return;
-  answer(channel, header, has_other_signature(channel.find_past(header.operation), header), 0);
+  answer(tag_state, header, has_other_signature(tag_state.find_past(header.operation), header), 0);
 }
 
-void PastOperations::take_data_of_unknown(const Channel* channel, const tarpon_header& header,
+void PastOperations::take_data_of_unknown(const TagState* tag_state, const tarpon_header& header,
                                           Time now) {
   ++parts_.counters[DropReason::closed];
   if (!may_wait(header)) return;
-  if (channel == nullptr) {
+  if (tag_state == nullptr) {
     if (!parts_.clocks.overtaken()) tell_forgotten(header, header.sender);
   } else if (!was_answered(header, now)) {
     tell_forgotten(header, parts_.options.rank);
@@ -48,13 +48,13 @@ bool PastOperations::was_answered(const tarpon_header& header, Time now) {
   return same;
 }
 
-void PastOperations::take_control(Channel& channel, const ControlPacket& packet) {
+void PastOperations::take_control(TagState& tag_state, const ControlPacket& packet) {
   const tarpon_header& header = packet.header();
-  if (packet.type() == TARPON_REPAIR) return take_repair(channel, packet);
+  if (packet.type() == TARPON_REPAIR) return take_repair(tag_state, packet);
   // Two ranks that disagree and have closed would answer each other's answers for ever.
   if (packet.type() != TARPON_READY || packet.is_mismatch_answer()) return;
-  const PastOperation* past = channel.find_past(header.operation);
-  answer(channel, header,
+  const PastOperation* past = tag_state.find_past(header.operation);
+  answer(tag_state, header,
          past != nullptr && past->epoch.number == header.epoch &&
              past->signature != signature_of(packet.ready()),
          0);
@@ -62,41 +62,41 @@ void PastOperations::take_control(Channel& channel, const ControlPacket& packet)
 
 /// Returns the ranks of a closed operation of which nothing is here; after an abort, the ranks to
 /// blame. When the operation is not remembered, `peer` comes too late and is one of them.
-std::uint64_t PastOperations::missed(Channel& channel, std::uint32_t number, Rank peer) {
-  if (!channel.has_reached(number)) return 0;  // never was
-  if (const PastOperation* past = channel.find_past(number)) return past->ranks;
-  if (const Channel::Aborted* run = channel.find_aborted(number)) return run->ranks;
-  const bool kept = parts_.tags.find_kept(channel, number) != nullptr;
+std::uint64_t PastOperations::missed(TagState& tag_state, std::uint32_t number, Rank peer) {
+  if (!tag_state.has_reached(number)) return 0;  // never was
+  if (const PastOperation* past = tag_state.find_past(number)) return past->ranks;
+  if (const TagState::Aborted* run = tag_state.find_aborted(number)) return run->ranks;
+  const bool kept = parts_.tags.find_kept(tag_state, number) != nullptr;
   return (kept ? 0 : bit(parts_.options.rank)) | bit(peer);
 }
 
 /// Tells a peer that is still at an operation how the operation ended here. `other_signature`: the
 /// peer runs a different operation under this number. `gone`: ranks, besides those that were
 /// absent, whose data is not available.
-void PastOperations::answer(Channel& channel, const tarpon_header& header, bool other_signature,
+void PastOperations::answer(TagState& tag_state, const tarpon_header& header, bool other_signature,
                             std::uint64_t gone) {
   // A sender that has closed the operation too has nothing to learn.
   if (before(header.operation, closed_below(header))) return;
   // The sender had passed this operation before, and no longer remembers.
-  if (before(header.operation, channel.closed_below_of[header.sender])) {
+  if (before(header.operation, tag_state.closed_below_of[header.sender])) {
     if (!parts_.clocks.overtaken()) tell_forgotten(header, header.sender);
     return;
   }
-  const PastOperation* past = channel.find_past(header.operation);
+  const PastOperation* past = tag_state.find_past(header.operation);
   ControlDue due{.type = TARPON_CLOSED,
                  .peer = header.sender,
                  .tag = header.tag,
                  .operation = header.operation};
-  const bool aborted = channel.ended_by_abort(header.operation);
+  const bool aborted = tag_state.ended_by_abort(header.operation);
   const bool mismatched = past != nullptr && past->reason == TARPON_ABORT_MISMATCH;
   if (other_signature && (!aborted || mismatched)) {
     due.type = TARPON_READY;
     due.repeats = TARPON_READY_ANSWER;
   } else if (aborted) {
     due.type = TARPON_ABORT;
-    due.reason = past != nullptr ? past->reason : channel.find_aborted(header.operation)->reason;
+    due.reason = past != nullptr ? past->reason : tag_state.find_aborted(header.operation)->reason;
   }
-  if (due.type != TARPON_READY) due.ranks = missed(channel, header.operation, header.sender);
+  if (due.type != TARPON_READY) due.ranks = missed(tag_state, header.operation, header.sender);
   if (due.type == TARPON_CLOSED) due.ranks |= gone;
   parts_.control.push(due);
   if (due.type != TARPON_CLOSED || past == nullptr || past->marks.ranks == 0) return;
@@ -108,9 +108,9 @@ void PastOperations::answer(Channel& channel, const tarpon_header& header, bool 
                                  .signature_hash = signature_hash(past->signature)});
 }
 
-void PastOperations::take_repair(Channel& channel, const ControlPacket& packet) {
+void PastOperations::take_repair(TagState& tag_state, const ControlPacket& packet) {
   const tarpon_header& header = packet.header();
-  const KeptResult* kept = parts_.tags.find_kept(channel, header.operation);
+  const KeptResult* kept = parts_.tags.find_kept(tag_state, header.operation);
   if (kept != nullptr && kept->data->stage == header.stage &&
       kept->signature_hash == header.signature) {
     RetainedDue asked{.peer = header.sender, .tag = header.tag, .number = header.operation};
@@ -120,21 +120,22 @@ void PastOperations::take_repair(Channel& channel, const ControlPacket& packet) 
     return;
   }
   parts_.counters.refuse_control(DropReason::unexpected);
-  if (!channel.has_reached(header.operation)) return;  // never was, as in missed()
+  if (!tag_state.has_reached(header.operation)) return;  // never was, as in missed()
   // The result is gone; without an answer the peer would ask until its bound or deadline. Packets
   // of the last stage that this rank sent before it closed have had time to arrive.
   const std::uint64_t own = header.stage > 0 ? bit(parts_.options.rank) : 0;
-  answer(channel, header, has_other_signature(channel.find_past(header.operation), header), own);
+  answer(tag_state, header, has_other_signature(tag_state.find_past(header.operation), header),
+         own);
 }
 
-void PastOperations::tell_owners(const Channel& channel, std::uint32_t operation,
+void PastOperations::tell_owners(const TagState& tag_state, std::uint32_t operation,
                                  std::uint64_t absent) {
-  if (!before(channel.lowest_open(), operation)) return;
+  if (!before(tag_state.lowest_open(), operation)) return;
   for (const Rank peer : ranks_of(absent & first_ranks(parts_.options.world_size))) {
     if (peer == parts_.options.rank) continue;
     parts_.control.push(ControlDue{.type = TARPON_CLOSED,
                                    .peer = peer,
-                                   .tag = channel.tag,
+                                   .tag = tag_state.tag,
                                    .operation = operation,
                                    .ranks = absent});
   }

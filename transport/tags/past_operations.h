@@ -31,15 +31,15 @@ class PastOperations {
       : parts_(parts), answered_(parts.options.world_size) {}
 
   /// Counts a DATA packet as dropped, and answers it if its sender may wait for an answer.
-  void take_data(Channel& channel, const tarpon_header& header, Time now);
-  /// The same for a tag that this rank has used. `channel`: nullptr where the tag is not active;
+  void take_data(TagState& tag_state, const tarpon_header& header, Time now);
+  /// The same for a tag that this rank has used. `tag_state`: nullptr where the tag is not active;
   /// else this rank has forgotten its numbers.
-  void take_data_of_unknown(const Channel* channel, const tarpon_header& header, Time now);
-  void take_control(Channel& channel, const ControlPacket& packet);
+  void take_data_of_unknown(const TagState* tag_state, const tarpon_header& header, Time now);
+  void take_control(TagState& tag_state, const ControlPacket& packet);
 
   /// Tells the absent owners that this rank has closed `operation`. An older open operation of the
   /// tag keeps `closed_below` from telling it.
-  void tell_owners(const Channel& channel, std::uint32_t operation, std::uint64_t absent);
+  void tell_owners(const TagState& tag_state, std::uint32_t operation, std::uint64_t absent);
   /// Tells the sender of `header` that `forgetful` does not know the numbers of the tag.
   void tell_forgotten(const tarpon_header& header, Rank forgetful);
 
@@ -54,10 +54,10 @@ class PastOperations {
   };
 
   bool was_answered(const tarpon_header& header, Time now);
-  std::uint64_t missed(Channel& channel, std::uint32_t number, Rank peer);
-  void answer(Channel& channel, const tarpon_header& header, bool other_signature,
+  std::uint64_t missed(TagState& tag_state, std::uint32_t number, Rank peer);
+  void answer(TagState& tag_state, const tarpon_header& header, bool other_signature,
               std::uint64_t gone);
-  void take_repair(Channel& channel, const ControlPacket& packet);
+  void take_repair(TagState& tag_state, const ControlPacket& packet);
 
   const Parts parts_;
   std::vector<Answered> answered_;  // by peer

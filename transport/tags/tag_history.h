@@ -56,7 +56,7 @@ struct PastOperation {
 };
 
 /// The operations of one active tag.
-struct Channel {
+struct TagState {
   struct Open {
     std::uint32_t number = 0;
     OpenOperation* operation = nullptr;
@@ -124,10 +124,10 @@ class TagHistory {
   explicit TagHistory(const Limits& limits);
 
   /// The state of an active tag; nullptr for any other.
-  Channel* find(std::uint32_t tag);
+  TagState* find(std::uint32_t tag);
 
   /// The same, but makes the tag active. Numbers continue where they are remembered, else from 0.
-  Channel& activate(std::uint32_t tag);
+  TagState& activate(std::uint32_t tag);
 
   /// Return the number of the next operation, and of the lowest open one, or of the next one if
   /// none is open. The tag need not be active.
@@ -147,19 +147,19 @@ class TagHistory {
   /// The latest tags that are not active, at most `most`, the newest first.
   std::vector<std::uint32_t> recent(std::size_t most) const { return numbers_.newest(most); }
 
-  std::span<const std::unique_ptr<Channel>> active() const { return active_; }
+  std::span<const std::unique_ptr<TagState>> active() const { return active_; }
 
-  /// Makes the tag inactive. Invalidates `channel`. REQUIRES: nothing open.
-  void forget(Channel& channel);
+  /// Makes the tag inactive. Invalidates `tag_state`. REQUIRES: nothing open.
+  void forget(TagState& tag_state);
 
   // -- retention -------------------------------------------------------------------------------
 
-  void retain(Channel& channel, KeptResult kept);
-  const KeptResult* find_kept(const Channel& channel, std::uint32_t number) const;
+  void retain(TagState& tag_state, KeptResult kept);
+  const KeptResult* find_kept(const TagState& tag_state, std::uint32_t number) const;
   /// Frees what is kept of operations below `passed`.
-  void release(Channel& channel, std::uint32_t passed);
+  void release(TagState& tag_state, std::uint32_t passed);
   /// Frees what is kept of operations from `first` on, before `end`.
-  void release(Channel& channel, std::uint32_t first, std::uint32_t end);
+  void release(TagState& tag_state, std::uint32_t first, std::uint32_t end);
   /// Whether a result of `bytes` more fits the limits. Always true when nothing is retained.
   bool may_retain(std::uint64_t bytes) const;
   /// Memory of all results.
@@ -167,15 +167,15 @@ class TagHistory {
   std::uint32_t retained_entries() const { return retained_entries_; }
 
  private:
-  static constexpr std::size_t kIdleChannels = 64;    // kept for the next tags
+  static constexpr std::size_t kIdleStates = 64;      // kept for the next tags
   static constexpr std::size_t kActiveTags = 65'536;  // above this nothing is retained
   static std::uint64_t memory_of(const Retained& result);
 
   const Limits limits_;
-  std::vector<std::unique_ptr<Channel>> active_;
-  std::vector<std::unique_ptr<Channel>> idle_;
-  std::unordered_map<std::uint32_t, Channel*> by_tag_;
-  Channel* last_found_ = nullptr;
+  std::vector<std::unique_ptr<TagState>> active_;
+  std::vector<std::unique_ptr<TagState>> idle_;
+  std::unordered_map<std::uint32_t, TagState*> by_tag_;
+  TagState* last_found_ = nullptr;
   TagNumbers numbers_;  // of tags that are not active
   std::uint64_t retained_bytes_ = 0;
   std::uint32_t retained_entries_ = 0;

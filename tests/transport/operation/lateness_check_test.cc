@@ -24,7 +24,7 @@ class LatenessCheckTest : public testing::Test {
     operation_.number = 5;
     operation_.grace = kGrace;
     operation_.stages[1].end = kEnd;
-    channel_.closed_below_of = {0, 0, 0};
+    tag_state_.closed_below_of = {0, 0, 0};
     for (const Rank peer : {Rank{1}, Rank{2}}) operation_.peers[peer].note_heard(false);
     check_.set_time(operation_, kEnd - 2ms, now_);
   }
@@ -37,17 +37,17 @@ class LatenessCheckTest : public testing::Test {
     tarpon_header header{};
     header.sender = peer;
     header.echo_us = microseconds(echo);
-    check_.note_answer(channel_, operation_, header, now_);
+    check_.note_answer(tag_state_, operation_, header, now_);
   }
 
   static constexpr Time kBegin = Time(1s);
   static constexpr Time kEnd = kBegin + 20ms;
   Time now_ = kBegin;
-  Standings standings_{3};
+  Participants participants_{3};
   Alarm alarm_;
-  LatenessCheck check_{standings_, alarm_};
+  LatenessCheck check_{participants_, alarm_};
   Operation operation_;
-  Channel channel_;
+  TagState tag_state_;
 };
 
 TEST_F(LatenessCheckTest, look__asks_near_the_end_where_nothing_has_gone_out) {
@@ -86,7 +86,7 @@ TEST_F(LatenessCheckTest, note_waiting__asks_once_after_a_long_wait) {
 }
 
 TEST_F(LatenessCheckTest, ask__not_the_dead) {
-  standings_.set_dead(1);
+  participants_.set_dead(1);
   check_.ask(operation_, 1, now_);
   EXPECT_FALSE(asks());
 }
@@ -106,7 +106,7 @@ TEST_F(LatenessCheckTest, note_answer__a_packet_that_left_after_the_question) {
 TEST_F(LatenessCheckTest, note_answer__not_of_a_peer_that_has_passed_the_operation) {
   now_ = kEnd - 2ms;
   check_.look(operation_, now_);
-  channel_.closed_below_of[1] = 6;
+  tag_state_.closed_below_of[1] = 6;
   answer(1, now_);
   EXPECT_EQ(operation_.inquiry.unanswered, 2u);
 }

@@ -27,13 +27,13 @@ struct Sending {
   }
   std::uint32_t limit(Time now) {
     alarm.reset();
-    return multicast_limit(operation, stage, standings, now, alarm);
+    return multicast_limit(operation, stage, participants, now, alarm);
   }
   std::uint32_t alone(std::size_t i) const {
-    return unicast_limit(stage, stage.sends[i], standings);
+    return unicast_limit(stage, stage.sends[i], participants);
   }
 
-  Standings standings{4};
+  Participants participants{4};
   Operation operation;  // no peer has begun it
   Stage& stage = operation.stages[0];
   Alarm alarm;
@@ -42,7 +42,7 @@ struct Sending {
 TEST(MulticastTest, limit__is_what_all_have_credit_for) {
   Sending sending({10, 12, 20});
   EXPECT_EQ(sending.limit(Time(1s)), 10u);
-  note_multicast(sending.stage, sending.standings, 10);
+  note_multicast(sending.stage, sending.participants, 10);
   EXPECT_EQ(sending.stage.multicast.next, 10u);
   for (const SendMessage& message : sending.stage.sends) EXPECT_EQ(message.next(), 10u);
   for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(sending.alone(i), 10u) << "nothing one by one";
@@ -61,7 +61,7 @@ TEST(MulticastTest, limit__peers_wait_for_one_without_credit_for_2_ms) {
   EXPECT_EQ(sending.limit(Time(1s + 1ms)), 0u);
   EXPECT_EQ(sending.alarm.at(), Time(1s + 2ms));
   EXPECT_EQ(sending.limit(Time(1s + 2ms)), 12u);
-  note_multicast(sending.stage, sending.standings, 12);
+  note_multicast(sending.stage, sending.participants, 12);
   for (const SendMessage& message : sending.stage.sends) {
     EXPECT_EQ(message.next(), 12u) << "it hears them all the same";
   }
@@ -87,7 +87,7 @@ TEST(MulticastTest, limit__peers_wait_for_a_quarter_of_what_is_left_of_the_stage
   EXPECT_EQ(sending.limit(Time(1s)), 0u);
   EXPECT_EQ(sending.alarm.at(), Time(1s + 25ms));
   EXPECT_EQ(sending.limit(Time(1s + 25ms)), 12u);
-  note_multicast(sending.stage, sending.standings, 4);
+  note_multicast(sending.stage, sending.participants, 4);
   sending.stage.sends[0].grant(4);
   EXPECT_EQ(sending.limit(Time(2s)), 12u) << "the end has passed";
 }
@@ -96,30 +96,30 @@ TEST(MulticastTest, in_step__nobody_waits_for_a_peer_until_its_credit_has_caught
   Sending sending({0, 12, 20});
   sending.limit(Time(1s));
   sending.limit(Time(1s + 2ms));
-  note_multicast(sending.stage, sending.standings, 12);
+  note_multicast(sending.stage, sending.participants, 12);
   SendMessage& slow = sending.stage.sends[0];
-  EXPECT_FALSE(in_step(sending.stage, slow, sending.standings));
+  EXPECT_FALSE(in_step(sending.stage, slow, sending.participants));
   for (std::size_t i = 0; i < 3; ++i) sending.stage.sends[i].grant(i == 0 ? 11 : 30);
   EXPECT_EQ(sending.limit(Time(2s)), 30u);
   slow.grant(12);
-  EXPECT_TRUE(in_step(sending.stage, slow, sending.standings));
+  EXPECT_TRUE(in_step(sending.stage, slow, sending.participants));
   EXPECT_EQ(sending.limit(Time(3s)), 12u) << "the others wait for it";
 }
 
 TEST(MulticastTest, in_step__neither_silent_peers_nor_those_that_need_nothing) {
   Sending sending({0, 12, 0});
-  sending.standings.set_silent(1, true);
+  sending.participants.set_silent(1, true);
   sending.stage.sends[2].finish();
   EXPECT_EQ(sending.limit(Time(1s)), 12u);
-  note_multicast(sending.stage, sending.standings, 12);
+  note_multicast(sending.stage, sending.participants, 12);
   sending.stage.sends[0].grant(20);
   EXPECT_EQ(sending.stage.sends[0].next(), 0u);
   EXPECT_EQ(sending.alone(0), 20u) << "a silent peer is not held back by the others";
-  sending.standings.set_silent(1, false);
+  sending.participants.set_silent(1, false);
   EXPECT_EQ(sending.alone(0), 12u) << "what left while it was silent";
   sending.stage.sends[1].grant(30);
   ASSERT_EQ(sending.limit(Time(1s)), 20u);
-  note_multicast(sending.stage, sending.standings, 8);
+  note_multicast(sending.stage, sending.participants, 8);
   EXPECT_EQ(sending.stage.sends[0].next(), 0u) << "it still gets those";
   EXPECT_EQ(sending.stage.sends[1].next(), 20u);
 }
@@ -127,7 +127,7 @@ TEST(MulticastTest, in_step__neither_silent_peers_nor_those_that_need_nothing) {
 TEST(MulticastTest, note__part_of_what_may_leave) {
   Sending sending({10, 12, 20});
   ASSERT_EQ(sending.limit(Time(1s)), 10u);
-  note_multicast(sending.stage, sending.standings, 4);
+  note_multicast(sending.stage, sending.participants, 4);
   EXPECT_EQ(sending.stage.multicast.next, 4u);
   EXPECT_EQ(sending.limit(Time(1s)), 10u);
 }

@@ -85,9 +85,9 @@ class ReceiverTest : public testing::Test {
 
   const EndpointOptions options_{.rank = 0, .world_size = 3, .initial_credit = kCredit};
   Time now_ = Time(1s);
-  Standings standings_{3};
+  Participants participants_{3};
   Granter granter_{std::make_unique<AdaptiveInflow>(1 << 14, 1 << 20), kCredit, 3};
-  ControlQueue control_{3, standings_};
+  ControlQueue control_{3, participants_};
   Journal journal_{nullptr, 3};
   EndpointCounters counters_;
   Alarm alarm_;
@@ -163,7 +163,7 @@ TEST_F(ReceiverTest, receive__a_message_that_asks_for_it_is_confirmed) {
 }
 
 TEST_F(ReceiverTest, receive__the_dead_are_told_nothing) {
-  standings_.set_dead(1);
+  participants_.set_dead(1);
   open(1, {.acknowledge = true});
   receive(1, 0);
   EXPECT_TRUE(due().empty());

@@ -100,16 +100,16 @@ class SenderTest : public testing::Test {
       .rank = 0, .world_size = 3, .job = 9, .integrity = TARPON_INTEGRITY_CRC32C};
   const Time now_ = Time(1s);
   PeerClocks clocks_{3};
-  Standings standings_{3};
+  Participants participants_{3};
   TagHistory tags_{{.world_size = 3, .retain_bytes = 0, .remembered_tags = 16}};
   testing_support::SteadyInflow inflow_{1 << 20};
   EndpointCounters counters_;
   PacketWriter writer_{options_, clocks_, tags_, inflow_, counters_};
   Alarm alarm_;
   Sender sender_{
-      options_,   {.name = "test", .max_payload = kSlotBytes, .gathers = true, .burst = 4},
-      writer_,    counters_,
-      standings_, alarm_};
+      options_,      {.name = "test", .max_payload = kSlotBytes, .gathers = true, .burst = 4},
+      writer_,       counters_,
+      participants_, alarm_};
   CountingSource source_;
   std::vector<std::unique_ptr<Operation>> operations_;
   std::vector<Operation*> open_;
@@ -226,7 +226,7 @@ TEST_F(SenderTest, send__slots_for_all_ranks_wait_for_the_peer_that_is_paced) {
   EndpointOptions options = options_;
   options.sending = SendRule::timely;
   Sender paced(options, {.name = "test", .max_payload = kSlotBytes, .gathers = true}, writer_,
-               counters_, standings_, alarm_);
+               counters_, participants_, alarm_);
   Operation& operation = open(20);
   allow(operation, 0, 8);
   operation.stages[0].multicast.on = true;
@@ -238,7 +238,7 @@ TEST_F(SenderTest, send__slots_for_all_ranks_wait_for_the_peer_that_is_paced) {
 
 TEST_F(SenderTest, send__copies_the_payload_for_a_port_that_does_not_gather) {
   Sender copies(options_, {.name = "test", .max_payload = kSlotBytes}, writer_, counters_,
-                standings_, alarm_);
+                participants_, alarm_);
   allow(open(20), 0, 8);
   std::array<std::array<std::byte, kSlotBytes>, 8> rooms{};
   for (std::size_t i = 0; i < rooms.size(); ++i) {

@@ -7,8 +7,8 @@ namespace tarpon::control_queue_test {
 namespace {
 
 TEST(ControlQueueTest, pop__in_the_order_of_push) {
-  const Standings standings(2);
-  ControlQueue queue(2, standings);
+  const Participants participants(2);
+  ControlQueue queue(2, participants);
   EXPECT_FALSE(queue.pop().has_value());
   EXPECT_TRUE(queue.push(ControlDue{.type = TARPON_READY, .peer = 1}));
   EXPECT_TRUE(queue.push(ControlDue{.type = TARPON_CLOSED, .peer = 1}));
@@ -19,8 +19,8 @@ TEST(ControlQueueTest, pop__in_the_order_of_push) {
 }
 
 TEST(ControlQueueTest, push__refuses_control_beyond_the_limit) {
-  const Standings standings(2);
-  ControlQueue queue(2, standings);
+  const Participants participants(2);
+  ControlQueue queue(2, participants);
   for (std::size_t i = 0; i < ControlQueue::kMaxControl; ++i) {
     ASSERT_TRUE(queue.push(ControlDue{.peer = 1}));
   }
@@ -30,8 +30,8 @@ TEST(ControlQueueTest, push__refuses_control_beyond_the_limit) {
 }
 
 TEST(ControlQueueTest, push__one_peer_takes_no_room_of_another) {
-  Standings standings(3);
-  ControlQueue queue(3, standings);
+  Participants participants(3);
+  ControlQueue queue(3, participants);
   for (std::uint32_t i = 0; i < 1000; ++i) {
     queue.push(ControlDue{.peer = 1});
     queue.push(HeartbeatDue{.peer = 1, .numbers = {}});
@@ -63,8 +63,8 @@ TEST(ControlQueueTest, push__one_peer_takes_no_room_of_another) {
 
 /// A peer may renew a request as often as it likes.
 TEST(ControlQueueTest, push__a_renewed_request_finds_room) {
-  const Standings standings(2);
-  ControlQueue queue(2, standings);
+  const Participants participants(2);
+  ControlQueue queue(2, participants);
   const auto limit = static_cast<std::uint32_t>(ControlQueue::kMaxRetained);
   for (std::uint32_t round = 1; round <= 3; ++round) {
     for (std::uint32_t number = 0; number < limit; ++number) {
@@ -81,8 +81,8 @@ TEST(ControlQueueTest, push__a_renewed_request_finds_room) {
 }
 
 TEST(ControlQueueTest, push__drops_heartbeats_beyond_the_limit) {
-  const Standings standings(2);
-  ControlQueue queue(2, standings);
+  const Participants participants(2);
+  ControlQueue queue(2, participants);
   for (std::size_t i = 0; i < ControlQueue::kMaxHeartbeats + 3; ++i) {
     queue.push(HeartbeatDue{.peer = 1, .numbers = {{static_cast<std::uint32_t>(i), 0}}});
   }
@@ -92,8 +92,8 @@ TEST(ControlQueueTest, push__drops_heartbeats_beyond_the_limit) {
 }
 
 TEST(ControlQueueTest, push__the_newest_request_of_a_peer_counts) {
-  const Standings standings(3);
-  ControlQueue queue(3, standings);
+  const Participants participants(3);
+  ControlQueue queue(3, participants);
   queue.push(RetainedDue{.peer = 1, .tag = 7, .number = 4, .count = 3});
   queue.push(RetainedDue{.peer = 2, .tag = 7, .number = 4, .count = 1});
   queue.push(RetainedDue{.peer = 1, .tag = 7, .number = 4, .count = 2});
@@ -107,9 +107,9 @@ TEST(ControlQueueTest, push__the_newest_request_of_a_peer_counts) {
 }
 
 TEST(ControlQueueTest, push__nothing_to_the_dead) {
-  Standings standings(3);
-  ControlQueue queue(3, standings);
-  standings.set_dead(1);
+  Participants participants(3);
+  ControlQueue queue(3, participants);
+  participants.set_dead(1);
   EXPECT_TRUE(queue.push(ControlDue{.peer = 1}));
   queue.push(HeartbeatDue{.peer = 1, .numbers = {}});
   queue.push(AgreementPacket{.peer = 1, .payload = {}});
@@ -117,8 +117,8 @@ TEST(ControlQueueTest, push__nothing_to_the_dead) {
 }
 
 TEST(ControlQueueTest, drop__what_is_due_to_one_peer) {
-  const Standings standings(3);
-  ControlQueue queue(3, standings);
+  const Participants participants(3);
+  ControlQueue queue(3, participants);
   for (const Rank peer : {Rank{1}, Rank{2}}) {
     queue.push(ControlDue{.peer = peer});
     queue.push(HeartbeatDue{.peer = peer, .numbers = {}});

@@ -16,11 +16,11 @@ using testing::ElementsAre;
 class PassedNewsTest : public testing::Test {
  protected:
   /// Rank 0 has made and closed the operations of `tag` below `number`.
-  Channel& pass(std::uint32_t tag, std::uint32_t number, Time now) {
-    Channel& channel = tags_.activate(tag);
-    channel.next_number = number;
-    news_.rose(channel, now);
-    return channel;
+  TagState& pass(std::uint32_t tag, std::uint32_t number, Time now) {
+    TagState& tag_state = tags_.activate(tag);
+    tag_state.next_number = number;
+    news_.rose(tag_state, now);
+    return tag_state;
   }
 
   std::vector<HeartbeatDue> run(Time now) {
@@ -31,9 +31,9 @@ class PassedNewsTest : public testing::Test {
   }
 
   TagHistory tags_{{.world_size = 3, .retain_bytes = 0, .remembered_tags = 16}};
-  Standings standings_{3};
-  ControlQueue control_{3, standings_};
-  PassedNews news_{0, 3, 2, tags_, standings_};
+  Participants participants_{3};
+  ControlQueue control_{3, participants_};
+  PassedNews news_{0, 3, 2, tags_, participants_};
 };
 
 TEST_F(PassedNewsTest, run__tells_all_peers_after_a_while) {
@@ -62,8 +62,8 @@ TEST_F(PassedNewsTest, run__packets_of_an_open_operation_say_it) {
 }
 
 TEST_F(PassedNewsTest, run__asks_peers_that_have_not_passed_until_they_have) {
-  Channel& channel = pass(7, 5, Time(1s));
-  channel.closed_below_of = {0, 5, 3};
+  TagState& tag_state = pass(7, 5, Time(1s));
+  tag_state.closed_below_of = {0, 5, 3};
   run(Time(1s) + PassedNews::kTellAfter);
   const std::vector<HeartbeatDue> asked = run(Time(1s) + PassedNews::kAskAfter);
   ASSERT_EQ(asked.size(), 1u);
@@ -71,13 +71,13 @@ TEST_F(PassedNewsTest, run__asks_peers_that_have_not_passed_until_they_have) {
   EXPECT_EQ(asked[0].kind, static_cast<std::uint32_t>(TARPON_HEARTBEAT_QUESTION));
   EXPECT_THAT(asked[0].numbers, ElementsAre(NextNumber{7, 5}));
   EXPECT_EQ(run(news_.next()).size(), 1u);  // the answer may be lost
-  channel.closed_below_of[2] = 5;
+  tag_state.closed_below_of[2] = 5;
   EXPECT_TRUE(run(news_.next()).empty());
   EXPECT_EQ(news_.next(), kNever);
 }
 
 TEST_F(PassedNewsTest, run__says_nothing_to_the_dead) {
-  standings_.set_dead(2);
+  participants_.set_dead(2);
   pass(7, 5, Time(1s)).closed_below_of = {0, 5, 0};
   EXPECT_EQ(run(Time(1s) + PassedNews::kTellAfter).size(), 1u);
   EXPECT_TRUE(run(Time(1s) + PassedNews::kAskAfter).empty());
@@ -98,13 +98,13 @@ TEST_F(PassedNewsTest, run__a_round_of_questions_goes_on_behind_the_last_one) {
 }
 
 TEST_F(PassedNewsTest, passed_by__one_that_has_left_has_passed_what_it_did_not_make) {
-  Channel& channel = tags_.activate(7);
-  channel.next_number = 5;
-  channel.closed_below_of = {0, 2, 2};
-  standings_.set_left(1, {{7, 2}});
-  standings_.set_left(2, {{7, 3}});
-  EXPECT_EQ(passed_by(channel, 1, standings_), 5u);
-  EXPECT_EQ(passed_by(channel, 2, standings_), 2u);
+  TagState& tag_state = tags_.activate(7);
+  tag_state.next_number = 5;
+  tag_state.closed_below_of = {0, 2, 2};
+  participants_.set_left(1, {{7, 2}});
+  participants_.set_left(2, {{7, 3}});
+  EXPECT_EQ(passed_by(tag_state, 1, participants_), 5u);
+  EXPECT_EQ(passed_by(tag_state, 2, participants_), 2u);
 }
 
 }  // namespace

@@ -17,15 +17,15 @@ TEST(TagHistory, activate__numbers_go_on_where_they_are_remembered) {
   TagHistory tags({.world_size = 3});
   EXPECT_EQ(tags.find(7), nullptr);
   EXPECT_FALSE(tags.remembers(7));
-  Channel& channel = tags.activate(7);
-  EXPECT_EQ(&tags.activate(7), &channel);
-  channel.next_number = 5;
-  tags.forget(channel);
+  TagState& tag_state = tags.activate(7);
+  EXPECT_EQ(&tags.activate(7), &tag_state);
+  tag_state.next_number = 5;
+  tags.forget(tag_state);
   EXPECT_EQ(tags.find(7), nullptr);
   EXPECT_TRUE(tags.remembers(7));
   EXPECT_EQ(tags.next_number(7), 5u);
   EXPECT_EQ(tags.lowest_open(7), 5u);
-  const Channel& again = tags.activate(7);
+  const TagState& again = tags.activate(7);
   EXPECT_EQ(again.next_number, 5u);
   EXPECT_EQ(again.closed_below_of, (std::vector<std::uint32_t>{5, 5, 5}));
   EXPECT_TRUE(again.past.empty());
@@ -33,24 +33,24 @@ TEST(TagHistory, activate__numbers_go_on_where_they_are_remembered) {
 
 TEST(TagHistory, has_reached__numbers_wrap) {
   TagHistory tags({.world_size = 2});
-  Channel& channel = tags.activate(7);
-  channel.next_number = 2;
-  EXPECT_TRUE(channel.has_reached(2));
-  EXPECT_FALSE(channel.has_reached(3));
-  EXPECT_FALSE(channel.has_reached(0xffffffff)) << "never was";
-  channel.wrapped = true;
+  TagState& tag_state = tags.activate(7);
+  tag_state.next_number = 2;
+  EXPECT_TRUE(tag_state.has_reached(2));
+  EXPECT_FALSE(tag_state.has_reached(3));
+  EXPECT_FALSE(tag_state.has_reached(0xffffffff)) << "never was";
+  tag_state.wrapped = true;
   for (const std::uint32_t number : {0xfffffffeu, 0xffffffffu, 0u, 1u, 2u}) {
-    EXPECT_TRUE(channel.has_reached(number)) << number;
+    EXPECT_TRUE(tag_state.has_reached(number)) << number;
   }
-  EXPECT_FALSE(channel.has_reached(3));
+  EXPECT_FALSE(tag_state.has_reached(3));
 }
 
 TEST(TagHistory, forget__the_oldest_number_goes_first) {
   TagHistory tags({.world_size = 2, .remembered_tags = 3});
   const auto use = [&](std::uint32_t tag) {
-    Channel& channel = tags.activate(tag);
-    ++channel.next_number;
-    tags.forget(channel);
+    TagState& tag_state = tags.activate(tag);
+    ++tag_state.next_number;
+    tags.forget(tag_state);
   };
   for (const std::uint32_t tag : {1u, 2u, 3u, 1u, 4u})
     use(tag);  // 1 was used again: 2 is the oldest
@@ -63,13 +63,13 @@ TEST(TagHistory, forget__the_oldest_number_goes_first) {
 
 TEST(TagHistory, forget__one_tag_used_again_and_again_pushes_no_other_out) {
   TagHistory tags({.world_size = 2, .remembered_tags = 4});
-  Channel& first = tags.activate(1);
+  TagState& first = tags.activate(1);
   first.next_number = 9;
   tags.forget(first);
   for (int i = 0; i < 1000; ++i) {
-    Channel& channel = tags.activate(2);
-    ++channel.next_number;
-    tags.forget(channel);
+    TagState& tag_state = tags.activate(2);
+    ++tag_state.next_number;
+    tags.forget(tag_state);
   }
   EXPECT_EQ(tags.next_number(1), 9u);
   EXPECT_EQ(tags.next_number(2), 1000u);
@@ -80,9 +80,9 @@ TEST(TagHistory, active__holds_each_active_tag_once) {
   for (std::uint32_t tag = 0; tag < 200; ++tag) tags.activate(tag);
   for (std::uint32_t tag = 0; tag < 200; tag += 2) tags.forget(*tags.find(tag));
   EXPECT_EQ(tags.active().size(), 100u);
-  for (const auto& channel : tags.active()) {
-    EXPECT_EQ(channel->tag % 2, 1u);
-    EXPECT_EQ(tags.find(channel->tag), channel.get());
+  for (const auto& tag_state : tags.active()) {
+    EXPECT_EQ(tag_state->tag % 2, 1u);
+    EXPECT_EQ(tags.find(tag_state->tag), tag_state.get());
   }
 }
 
@@ -126,38 +126,38 @@ TEST(TagHistory, retain__counts_contributor_masks) {
 
 TEST(TagHistory, find_kept__also_where_operations_closed_out_of_order) {
   TagHistory tags({.world_size = 2, .retain_bytes = 1 << 20});
-  Channel& channel = tags.activate(1);
+  TagState& tag_state = tags.activate(1);
   for (const std::uint32_t number : {0xfffffffeu, 1u, 0u, 0xffffffffu, 4u}) {
-    tags.retain(channel, result(number, number & 0xff));
+    tags.retain(tag_state, result(number, number & 0xff));
   }
   for (const std::uint32_t number : {0xfffffffeu, 0xffffffffu, 0u, 1u, 4u}) {
-    const KeptResult* const kept = tags.find_kept(channel, number);
+    const KeptResult* const kept = tags.find_kept(tag_state, number);
     ASSERT_NE(kept, nullptr) << number;
     EXPECT_EQ(kept->data->bytes.size(), number & 0xff);
   }
-  EXPECT_EQ(tags.find_kept(channel, 2), nullptr);
-  tags.release(channel, 1);
-  EXPECT_EQ(tags.find_kept(channel, 0), nullptr);
-  EXPECT_NE(tags.find_kept(channel, 1), nullptr);
+  EXPECT_EQ(tags.find_kept(tag_state, 2), nullptr);
+  tags.release(tag_state, 1);
+  EXPECT_EQ(tags.find_kept(tag_state, 0), nullptr);
+  EXPECT_NE(tags.find_kept(tag_state, 1), nullptr);
 }
 
-TEST(Channel, remember__keeps_the_latest) {
-  Channel channel;
+TEST(TagState, remember__keeps_the_latest) {
+  TagState tag_state;
   for (std::uint32_t number = 0; number < 40; ++number) {
     PastOperation one;
     one.number = number;
     one.aborted = number % 2 != 0;
-    channel.remember(one, 16);
+    tag_state.remember(one, 16);
   }
-  EXPECT_EQ(channel.find_past(23), nullptr);
+  EXPECT_EQ(tag_state.find_past(23), nullptr);
   for (std::uint32_t number = 24; number < 40; ++number) {
-    ASSERT_NE(channel.find_past(number), nullptr) << number;
-    EXPECT_EQ(channel.ended_by_abort(number), number % 2 != 0);
+    ASSERT_NE(tag_state.find_past(number), nullptr) << number;
+    EXPECT_EQ(tag_state.ended_by_abort(number), number % 2 != 0);
   }
 }
 
-TEST(Channel, remember_abort__calls_given_up_at_once_for_several_reasons_all_stay) {
-  Channel channel;
+TEST(TagState, remember_abort__calls_given_up_at_once_for_several_reasons_all_stay) {
+  TagState tag_state;
   const auto reason_of = [](std::uint32_t number) {
     return number % 40 == 9 ? TARPON_ABORT_ARGUMENT : TARPON_ABORT_GIVEN_UP;
   };
@@ -166,34 +166,34 @@ TEST(Channel, remember_abort__calls_given_up_at_once_for_several_reasons_all_sta
     past.aborted = true;
     past.number = number;
     past.reason = reason_of(number);
-    channel.remember(past, 16);
-    channel.remember_abort(number, reason_of(number), 0b10);
+    tag_state.remember(past, 16);
+    tag_state.remember_abort(number, reason_of(number), 0b10);
   }
   for (std::uint32_t number = 0; number < 100; ++number) {
-    ASSERT_TRUE(channel.ended_by_abort(number)) << number;
-    const auto* const run = channel.find_aborted(number);
+    ASSERT_TRUE(tag_state.ended_by_abort(number)) << number;
+    const auto* const run = tag_state.find_aborted(number);
     EXPECT_EQ(run->reason, reason_of(number)) << number;
     EXPECT_EQ(run->ranks, 0b10u);
   }
-  EXPECT_FALSE(channel.ended_by_abort(100));
+  EXPECT_FALSE(tag_state.ended_by_abort(100));
 }
 
-TEST(Channel, remember_abort__of_many_runs_the_oldest_become_one) {
-  Channel channel;
+TEST(TagState, remember_abort__of_many_runs_the_oldest_become_one) {
+  TagState tag_state;
   for (std::uint32_t number = 0; number < 1000; ++number) {
-    channel.remember_abort(number, TARPON_ABORT_ARGUMENT + number % 2, 1);
+    tag_state.remember_abort(number, TARPON_ABORT_ARGUMENT + number % 2, 1);
   }
-  EXPECT_EQ(channel.aborted.size(), Channel::kAbortedRuns);
-  EXPECT_TRUE(channel.ended_by_abort(0));
-  EXPECT_EQ(channel.find_aborted(998)->reason, std::uint32_t{TARPON_ABORT_ARGUMENT});
+  EXPECT_EQ(tag_state.aborted.size(), TagState::kAbortedRuns);
+  EXPECT_TRUE(tag_state.ended_by_abort(0));
+  EXPECT_EQ(tag_state.find_aborted(998)->reason, std::uint32_t{TARPON_ABORT_ARGUMENT});
   // What lies apart is no run: the oldest goes.
   for (std::uint32_t number = 2000; number < 2100; number += 2) {
-    channel.remember_abort(number, TARPON_ABORT_ARGUMENT, 1);
+    tag_state.remember_abort(number, TARPON_ABORT_ARGUMENT, 1);
   }
-  EXPECT_EQ(channel.aborted.size(), Channel::kAbortedRuns);
-  EXPECT_FALSE(channel.ended_by_abort(2001));
-  EXPECT_FALSE(channel.ended_by_abort(0));
-  EXPECT_TRUE(channel.ended_by_abort(2098));
+  EXPECT_EQ(tag_state.aborted.size(), TagState::kAbortedRuns);
+  EXPECT_FALSE(tag_state.ended_by_abort(2001));
+  EXPECT_FALSE(tag_state.ended_by_abort(0));
+  EXPECT_TRUE(tag_state.ended_by_abort(2098));
 }
 
 }  // namespace

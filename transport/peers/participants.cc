@@ -1,4 +1,4 @@
-#include "transport/peers/standings.h"
+#include "transport/peers/participants.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,25 +7,25 @@
 
 namespace tarpon {
 
-void Standings::set_dead(Rank rank) {
+void Participants::set_dead(Rank rank) {
   dead_ |= bit(rank);
   silent_ &= ~bit(rank);
   left_[rank].reset();
 }
 
-void Standings::set_left(Rank rank, std::vector<NextNumber> made) {
+void Participants::set_left(Rank rank, std::vector<NextNumber> made) {
   std::sort(made.begin(), made.end(),
             [](const NextNumber& a, const NextNumber& b) { return a.tag < b.tag; });
   left_[rank] = std::move(made);
 }
 
-bool Standings::set_silent(Rank rank, bool silent) {
+bool Participants::set_silent(Rank rank, bool silent) {
   if (is_dead(rank) || is_silent(rank) == silent) return false;
   silent_ ^= bit(rank);
   return true;
 }
 
-const NextNumber* Standings::find(Rank rank, std::uint32_t tag) const {
+const NextNumber* Participants::find(Rank rank, std::uint32_t tag) const {
   const std::vector<NextNumber>& list = *left_[rank];
   const auto found = std::lower_bound(
       list.begin(), list.end(), tag,
@@ -33,18 +33,18 @@ const NextNumber* Standings::find(Rank rank, std::uint32_t tag) const {
   return found == list.end() || found->tag != tag ? nullptr : &*found;
 }
 
-bool Standings::excludes(Rank rank, std::uint32_t tag, std::uint32_t number) const {
+bool Participants::excludes(Rank rank, std::uint32_t tag, std::uint32_t number) const {
   if (is_dead(rank)) return true;
   if (!has_left(rank)) return false;
   const NextNumber* const made = find(rank, tag);
   return made == nullptr || !before(number, made->number);
 }
 
-std::uint32_t Standings::made(Rank rank, std::uint32_t tag) const {
+std::uint32_t Participants::made(Rank rank, std::uint32_t tag) const {
   return find(rank, tag)->number;
 }
 
-std::uint32_t Standings::live_in(std::uint32_t tag, std::uint32_t number) const {
+std::uint32_t Participants::live_in(std::uint32_t tag, std::uint32_t number) const {
   auto count =
       world_size_ - static_cast<std::uint32_t>(std::popcount(dead_ | silent_ | rejoining_));
   for (Rank rank = 0; rank < world_size_; ++rank) {

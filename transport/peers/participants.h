@@ -16,9 +16,9 @@
 
 namespace tarpon {
 
-class Standings {
+class Participants {
  public:
-  explicit Standings(std::uint32_t world_size) : world_size_(world_size), left_(world_size) {}
+  explicit Participants(std::uint32_t world_size) : world_size_(world_size), left_(world_size) {}
 
   bool is_dead(Rank rank) const { return (dead_ & bit(rank)) != 0; }
   bool is_silent(Rank rank) const { return (silent_ & bit(rank)) != 0; }
