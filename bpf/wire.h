@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR BSD-2-Clause OR GPL-2.0
  *
  * The wire format of Tarpon, shared by the library (C++) and its BPF programs (C).
- * PROTOCOL.md describes every byte and walks through an example that a test reads back.
+ * PROTOCOL.md describes the packets and walks through examples that a test reads back.
  *
  * One datagram = one header of 64 bytes + `length` bytes of payload, little-endian. With MTU 1500:
  * 1500 - 20 (IPv4) - 8 (UDP) - 64 = 1408 = 22 x 64 bytes of payload, so no element is ever torn.

@@ -96,8 +96,8 @@ bool may_run_bounded(const AllreduceArguments& arguments);
 enum class Status : std::uint8_t {
   complete,   // every contribution is in
   partial,    // bounded mode: the report says what is missing
-  late_self,  // bounded mode: a peer had ended the call before this rank had its result; that was
-              // fetched, lacks what came too late of this rank, and its own shard is filled
+  late_self,  // bounded mode: a peer had ended the call before this rank had its result. This rank
+              // has fetched that result, which lacks its own late data. Its own shard is filled
   peer_late,  // the deadline passed without `late_ranks`, in this call or in an earlier one that it
               // had to wait for (no late ranks: the earlier ones lacked nothing any more); output
               // undefined

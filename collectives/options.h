@@ -73,10 +73,10 @@ struct CommunicatorOptions {
   /// Silence after which a rank is left out of bounded calls until it is heard again. Exact calls
   /// wait for it. Below 50 ms a busy machine looks silent. Alike on all ranks.
   Duration silent_after = 300ms;
-  /// Silence after which a rank is dead. Only silence counts during which exact calls (in all) or
-  /// one shrink() need the rank, not time between calls. More than half of the live ranks must not
-  /// hear it, or exactly half for a second more. Death is final, like an eviction. Alike on all
-  /// ranks.
+  /// Silence after which a rank is dead. Counts only the time in which an exact call or a shrink()
+  /// waits for the rank: the sum over exact calls, or one shrink(). Idle time never counts. More
+  /// than half of the live ranks must not hear it, or exactly half for a second more. Death is
+  /// final, like an eviction. Alike on all ranks.
   Duration dead_after = 5s;
   /// Dumps of the flight recorder, and the status socket: they show from outside what this rank
   /// does.

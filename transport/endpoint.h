@@ -20,7 +20,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -29,8 +28,11 @@
 #include "transport/endpoint_options.h"
 #include "transport/operation_news.h"
 #include "transport/operation_spec.h"
+#include "transport/operation_view.h"
+#include "transport/peers_view.h"
 #include "transport/port.h"
 #include "transport/snapshot.h"
+#include "transport/tags_view.h"
 #include "transport/time.h"
 
 namespace tarpon {
@@ -44,58 +46,6 @@ struct EndpointMemory {
   std::uint32_t parked = 0;            // packets that wait for their operation
 };
 
-struct Operation;
-class Participants;
-
-/// Looks at one operation. Valid until the endpoint's next call that is not const. Of an operation
-/// that is not open it says nothing: no marks, no doubt, no rank that takes no part; the others
-/// REQUIRE that it is open.
-class OperationView {
- public:
-  /// The terms that the READY of `peer` carried; nothing before it has come.
-  std::optional<CallTerms> terms(Rank peer) const;
-
-  /// Whether `peer` has left and takes no part in this operation, or is dead.
-  bool takes_no_part(Rank peer) const;
-
-  /// Progress of the message from `peer` in `stage`; zeros when there is none.
-  MessageProgress progress(std::uint8_t stage, Rank peer) const;
-
-  /// The time that `peer` expects the operation to take, in units of 16 us; 0: unknown.
-  std::uint16_t stage_time(Rank peer) const;
-
-  /// The marks that this rank knows of. Every packet of a rank with a mark says so, and so does
-  /// everything that other ranks send once they have heard of it. So a rank that has not heard of a
-  /// mark has no data of the rank that set it.
-  Marks marks() const;
-
-  /// Whether every slot of `stage` has gone out once, except to peers that have not begun and whose
-  /// initial credit is used up.
-  bool sent(std::uint8_t stage) const;
-
-  /// Whether every message of `stage` that asks for acknowledgement has it.
-  bool acknowledged(std::uint8_t stage) const;
-
-  /// The ranks whose acknowledgements are missing, over all stages. Bit r: rank r.
-  std::uint64_t unacknowledged() const;
-
-  /// Bounded: whether this rank is asking its peers if they have closed the operation without
-  /// anything of its last stage. Until they have answered (see LatenessPolicy), a rank that ends
-  /// the operation may hold what the others count as missing. That stage stays open until then,
-  /// beyond its end.
-  bool in_doubt() const;
-
- private:
-  friend class Endpoint;
-  OperationView(const Operation* operation, const Participants& participants, Rank self)
-      : operation_(operation), participants_(participants), self_(self) {}
-  const Operation& open(const char* what) const;
-
-  const Operation* operation_;
-  const Participants& participants_;
-  Rank self_;
-};
-
 class Endpoint {
  public:
   /// `port` describes the port whose packets will be exchanged; it need not live longer.
@@ -106,31 +56,10 @@ class Endpoint {
 
   // -- operations ------------------------------------------------------------------------------
 
-  /// Whether submit() on `tag` is within the window. The first operation of a tag that this rank
-  /// may have forgotten runs alone.
-  bool can_submit(std::uint32_t tag) const;
-
   /// Opens the next operation of `spec.tag` (numbered from 0) and delivers what was parked for it.
   /// Throws std::bad_alloc where the memory of the operation is refused; then nothing has changed.
-  /// REQUIRES: can_submit(spec.tag), and a spec whose peers are other ranks of the job.
+  /// REQUIRES: tags().can_submit(spec.tag), and a spec whose peers are other ranks of the job.
   OperationHandle submit(const OperationSpec& spec, Time now);
-
-  /// Number that the next submit() on `tag` takes; ownership rotates by it.
-  std::uint32_t next_number(std::uint32_t tag) const;
-
-  /// Returns the active tags and the latest 1024 others. A tag is active until this rank and all
-  /// live peers have passed its latest operation.
-  std::vector<std::uint32_t> tags() const;
-
-  /// Tags from `first` on whose next operation a peer has begun and this rank has not.
-  std::vector<std::uint32_t> tags_begun_by_peers(std::uint32_t first) const;
-
-  /// Whether this rank has forgotten the numbers of `tag`, and a peer knows them. No operation of
-  /// this tag can match those of the peers: the caller aborts each (TARPON_ABORT_FORGOTTEN).
-  bool is_lost(std::uint32_t tag) const;
-
-  /// The lowest number of `tag` that is open; next_number() when none is.
-  std::uint32_t lowest_open(std::uint32_t tag) const;
 
   /// Allows slots [0, ready) of the sends of `stage` to go out. Never lowers the limit.
   void advance(OperationHandle operation, std::uint8_t stage, std::uint32_t ready);
@@ -149,18 +78,15 @@ class Endpoint {
   /// has closed, and on a late rank. REQUIRES: set_ends() was called.
   void end_stage(OperationHandle operation, std::size_t stage, Time now);
 
-  /// Whether close() may retain `bytes` more now; when not, wait for acknowledgements or for the
-  /// peers' next operations. Always true when nothing is retained.
-  bool may_retain(std::uint64_t bytes) const;
-
-  /// Ranks that the oldest retained result is kept for: bit r: rank r.
-  std::uint64_t holding_back() const;
-
   /// What the endpoint holds for operations that are over, or not begun.
   EndpointMemory memory() const;
 
   /// Looks at an operation.
   OperationView view(OperationHandle operation) const;
+  /// Looks at the tags.
+  TagsView tags() const;
+  /// Looks at the peers.
+  PeersView peers() const;
 
   /// Ends the operation here: its sends stop, its sinks and sources are not touched again. With
   /// `retained`, peers are served from it until each of them has passed this operation. `absent`
@@ -185,29 +111,9 @@ class Endpoint {
   /// says that it is gone.
   void peer_left(Rank peer, std::span<const NextNumber> next_numbers, Time now);
 
-  /// Ranks that are silent: bit r: rank r. Bounded operations, open ones and new ones, go on
-  /// without a silent rank. Packets that still come from it count. Exact operations wait.
-  std::uint64_t silent() const;
-
   /// Sets the ranks that wait in rejoin(), bit r: rank r. They make no calls: bounded operations
   /// that they have not begun go on without them, as without silent ranks.
   void set_rejoining(std::uint64_t ranks, Time now);
-
-  /// Whether silent ranks are found (EndpointOptions::detects_silence).
-  bool detects_silence() const;
-
-  /// The next number of each tag that this rank or some live peer has not passed, as far as heard.
-  std::vector<NextNumber> unpassed() const;
-
-  /// When the last packet of `peer` came, of any operation; Time{}: never.
-  Time last_heard(Rank peer) const;
-
-  /// The number below which the furthest rank has ended its operations of `tag`, as far as heard.
-  std::uint32_t furthest(std::uint32_t tag) const;
-
-  /// How many operations of `tag`, from `number` on, a rank that takes part in them has ended, as
-  /// far as heard. Each of them makes this rank late if it begins it (Event::Kind::late).
-  std::uint32_t ended_elsewhere(std::uint32_t tag, std::uint32_t number) const;
 
   /// Returns how many DATA packets came after their stage or operation had closed: of this
   /// operation, and of earlier ones of its tag that no call has counted yet. Resets the count.

@@ -13,7 +13,9 @@
 
 #include "collectives/communicator.h"
 #include "collectives/driver/connect.h"
+#include "collectives/driver/driven.h"
 #include "collectives/driver/driver.h"
+#include "collectives/driver/split_line.h"
 #include "collectives/engine/engine.h"
 #include "collectives/flight/flight.h"
 #include "collectives/membership/membership.h"

@@ -27,30 +27,27 @@ Driver::Driver(PortLines& lines, Flight& flight)
     : lines_(lines), port_(lines.first()), flight_(flight) {}
 
 void Driver::start_thread() {
-  const std::unique_lock lock = claim();
+  const Lock lock = claim();
   if (!stopping_ && !thread_.joinable()) thread_ = std::thread([this] { run_thread(); });
 }
 
 bool Driver::stop() {
   {
-    std::unique_lock lock = claim();
+    Lock lock = claim();
     if (std::exchange(stopping_, true)) return false;
-    for (Driven* const one : driven_) {
+    for (DrivenEngine* const one : driven_) {
       if (one == job_) {
-        one->stopped_ = true;
-        one->engine_.abort(monotonic_now());
+        one->stop(monotonic_now());
       } else {
-        one->engine_.abort_for_good(one->rank_, "the communicator of the job was destroyed",
-                                    monotonic_now());
+        one->abort_for_good("the communicator of the job was destroyed", monotonic_now());
       }
-      one->quiet_ = false;
     }
     const auto still = [this] {
       return std::all_of(driven_.begin(), driven_.end(),
-                         [](const Driven* one) { return one->is_still(); });
+                         [](const DrivenEngine* one) { return one->is_still(); });
     };
-    end_calls(lock, still, monotonic_now() + kStopPatience);
-    if (job_ != nullptr) job_->drop_calls(lock);
+    drive_until(lock, still, monotonic_now() + kStopPatience);
+    if (job_ != nullptr) drop_calls(lock, *job_);
   }
   needed_.notify_all();
   return true;
@@ -59,7 +56,7 @@ bool Driver::stop() {
 /// Returns when no thread drives, when `ended()`, or at `limit`. REQUIRES: the mutex, which it lets
 /// go of meanwhile.
 template <typename Ended>
-void Driver::await_driver(std::unique_lock<std::mutex>& lock, Ended ended, Time limit) {
+void Driver::await_driver(Lock& lock, Ended ended, Time limit) {
   while (driving_ && !ended() && monotonic_now() < limit) {
     const std::uint64_t seen = changes();
     port_.wake();
@@ -72,17 +69,64 @@ void Driver::await_driver(std::unique_lock<std::mutex>& lock, Ended ended, Time 
 /// Returns when no thread is inside the port, and no piece of `one` runs. The caller may then use
 /// the port until it lets go of the mutex. A piece takes a few hundred microseconds. REQUIRES: the
 /// mutex, which it lets go of meanwhile.
-void Driver::await_port(std::unique_lock<std::mutex>& lock, const Driven& one) {
+void Driver::await_port(Lock& lock, const DrivenEngine& one) {
   ++port_wanted_;
   await_driver(
       lock, [this, &one] { return working_ != &one && !asleep_; }, kNever);
   --port_wanted_;
 }
 
+Driver::Lock Driver::claim() {
+  ++claims_;
+  Lock lock(mutex_);
+  --claims_;
+  return lock;
+}
+
+void Driver::add(DrivenEngine& engine) {
+  const Lock lock = claim();
+  if (driven_.empty()) job_ = &engine;
+  driven_.push_back(&engine);
+}
+
+void Driver::remove(DrivenEngine& engine) {
+  Lock lock = claim();
+  await_port(lock, engine);
+  std::erase(driven_, &engine);
+  if (job_ == &engine) job_ = nullptr;
+  engine.drop_waiting();
+}
+
+void Driver::wake(const Lock&) {
+  needed_.notify_one();
+  if (driving_) port_.wake();
+}
+
+void Driver::end_calls(Lock& lock, const DrivenEngine& engine, Time limit) {
+  drive_until(
+      lock, [&engine] { return engine.is_still(); }, limit);
+}
+
+void Driver::drop_calls(Lock& lock, DrivenEngine& engine) {
+  if (engine.engine().outstanding() == 0) return;
+  await_port(lock, engine);
+  engine.engine().drop_calls(monotonic_now());
+  announce();
+}
+
+std::unique_ptr<PortLine> Driver::open_line(std::uint16_t communicator, std::vector<Rank> ranks) {
+  const Lock lock = claim();
+  return lines_.open(communicator, std::move(ranks));
+}
+
+void Driver::close_line(std::unique_ptr<PortLine> line) {
+  const Lock lock = claim();
+  line.reset();
+}
+
 /// Drives until `ended()`, at most until `limit`, or lets the thread that drives do so. A peer that
 /// misses an abort has a deadline. REQUIRES: the mutex, which it lets go of meanwhile.
-void Driver::end_calls(std::unique_lock<std::mutex>& lock, const std::function<bool()>& ended,
-                       Time limit) {
+void Driver::drive_until(Lock& lock, const std::function<bool()>& ended, Time limit) {
   const auto over = [&] { return ended() || monotonic_now() >= limit; };
   while (!over()) {
     await_driver(lock, over, limit);
@@ -96,7 +140,7 @@ void Driver::join() {
 
 std::size_t Driver::outstanding() const {
   std::size_t calls = 0;
-  for (const Driven* const one : driven_) calls += one->engine_.outstanding();
+  for (const DrivenEngine* const one : driven_) calls += one->engine().outstanding();
   return calls;
 }
 
@@ -110,7 +154,7 @@ void Driver::wait(const std::shared_ptr<PendingCall>& call) {
   while (true) {
     const std::uint64_t seen = changes();
     if (call->done) break;
-    std::unique_lock lock = claim();
+    Lock lock = claim();
     if (!driving_) {
       drive(
           lock, [&] { return call->done.load(); }, kNever);
@@ -123,7 +167,7 @@ void Driver::wait(const std::shared_ptr<PendingCall>& call) {
 }
 
 void Driver::poll(Duration most) {
-  std::unique_lock lock = claim();
+  Lock lock = claim();
   if (driving_) return;
   const Time until = after(monotonic_now(), most);
   int looks = 0;  // drive() looks before its round, after it, and after its sleep
@@ -132,17 +176,16 @@ void Driver::poll(Duration most) {
 }
 
 Time Driver::last_heard(Rank rank) {
-  const std::unique_lock lock = claim();
+  const Lock lock = claim();
   Time latest{};
-  for (const Driven* const one : driven_) {
-    const Rank own = one->line_.own_rank(rank);
-    if (own != kUnknownRank) latest = std::max(latest, one->engine_.endpoint().last_heard(own));
+  for (const DrivenEngine* const one : driven_) {
+    latest = std::max(latest, one->last_heard(rank));
   }
   return latest;
 }
 
 PortStatistics Driver::port_statistics() {
-  const std::unique_lock lock = claim();
+  const Lock lock = claim();
   return asleep_ ? before_sleep_ : port_.statistics();
 }
 
@@ -170,7 +213,7 @@ void Driver::sleep_while(std::uint64_t seen, Duration most) {
 /// Does `work`. After an exception the port counts as broken: the calls of all communicators end as
 /// failed. REQUIRES: the mutex, which it has again at the end.
 template <typename Work>
-void Driver::guard(std::unique_lock<std::mutex>& lock, Work work) {
+void Driver::guard(Lock& lock, Work work) {
   try {
     work();
   } catch (const std::exception& error) {
@@ -183,14 +226,14 @@ void Driver::guard(std::unique_lock<std::mutex>& lock, Work work) {
 
 /// Ends the calls of all communicators, whose port has failed. REQUIRES: the mutex, no piece runs.
 void Driver::fail_calls() {
-  for (Driven* const one : driven_) one->engine_.progress(monotonic_now());
+  for (DrivenEngine* const one : driven_) one->engine().progress(monotonic_now());
   announce();
 }
 
 /// Moves packets until `finished`, sleeping in the port when there is nothing to do, at most until
 /// `limit` at a time.
 template <typename Finished>
-void Driver::drive(std::unique_lock<std::mutex>& lock, Finished finished, Time limit) {
+void Driver::drive(Lock& lock, Finished finished, Time limit) {
   const auto stop = [&](Driver* driver) { driver->stop_driving(lock); };
   driving_ = true;
   const std::unique_ptr<Driver, decltype(stop)> stopper(this, stop);
@@ -204,12 +247,12 @@ void Driver::drive(std::unique_lock<std::mutex>& lock, Finished finished, Time l
     });
   }
   guard(lock, [&] {
-    for (Driven* const one : driven_) one->tell_silent();
+    for (DrivenEngine* const one : driven_) one->tell_silent();
   });
 }
 
 /// std::mutex is not fair: lets the threads that wait in claim() have it first.
-void Driver::step_aside(std::unique_lock<std::mutex>& lock) {
+void Driver::step_aside(Lock& lock) {
   while (claims_ > 0) {
     lock.unlock();
     std::this_thread::yield();
@@ -217,7 +260,7 @@ void Driver::step_aside(std::unique_lock<std::mutex>& lock) {
   }
 }
 
-void Driver::stop_driving(std::unique_lock<std::mutex>& lock) {
+void Driver::stop_driving(Lock& lock) {
   if (!lock.owns_lock()) lock.lock();
   asleep_ = false;
   driving_ = false;
@@ -225,26 +268,29 @@ void Driver::stop_driving(std::unique_lock<std::mutex>& lock) {
 }
 
 /// One round of work. False when nothing moved and no call ended.
-bool Driver::round(std::unique_lock<std::mutex>& lock) {
-  const Driven* const worked = run_piece(lock);
+bool Driver::round(Lock& lock) {
+  const DrivenEngine* const worked = run_piece(lock);
   bool moved = false;
   // That of the job comes first: it receives for all.
   for (std::size_t i = 0; i < driven_.size(); ++i) {
-    Driven& one = *driven_[i];
+    DrivenEngine& one = *driven_[i];
     if (&one != job_ && &one != worked && !one.has_work(monotonic_now())) continue;
     // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): driven_ holds no null pointer
-    if (one.progress(&one == worked)) moved = true;
+    const DrivenEngine::Round turn = one.progress(&one == worked);
+    if (turn.calls_ended) announce();
+    moved |= turn.moved;
   }
-  for (Driven* const one : driven_) {
-    if (moved && one->meter_.on()) one->meter_.note(port_.statistics(), monotonic_now());
+  for (DrivenEngine* const one : driven_) {
+    if (!moved || !one->measures_link()) continue;
+    one->note_packets(port_.statistics(), monotonic_now());
   }
   if (job_ != nullptr && flight_.wants_snapshot(moved)) {
-    flight_.publish(job_->engine_.snapshot(monotonic_now()));
+    flight_.publish(job_->engine().snapshot(monotonic_now()));
   }
   return moved;
 }
 
-void Driver::sleep(std::unique_lock<std::mutex>& lock, Time limit) {
+void Driver::sleep(Lock& lock, Time limit) {
   if (port_wanted_ > 0) {
     lock.unlock();
     std::this_thread::yield();
@@ -252,7 +298,9 @@ void Driver::sleep(std::unique_lock<std::mutex>& lock, Time limit) {
     return;
   }
   Time until = limit;
-  for (const Driven* const one : driven_) until = std::min(until, one->engine_.next_deadline());
+  for (const DrivenEngine* const one : driven_) {
+    until = std::min(until, one->engine().next_deadline());
+  }
   before_sleep_ = port_.statistics();
   refusals_.look(flight_.recorder(), before_sleep_, monotonic_now());
   asleep_ = true;
@@ -264,21 +312,21 @@ void Driver::sleep(std::unique_lock<std::mutex>& lock, Time limit) {
 
 /// Runs a piece of work without the mutex, so that others may submit, abort and look meanwhile.
 /// Returns the owner; nullptr when there is no piece.
-Driven* Driver::run_piece(std::unique_lock<std::mutex>& lock) {
-  Driven* working = nullptr;
+DrivenEngine* Driver::run_piece(Lock& lock) {
+  DrivenEngine* working = nullptr;
   for (std::size_t i = 0; i < driven_.size() && working == nullptr; ++i) {
-    Driven* const one = driven_[(turn_ + i) % driven_.size()];
-    if (one->engine_.has_piece()) working = one;
+    DrivenEngine* const one = driven_[(turn_ + i) % driven_.size()];
+    if (one->engine().has_piece()) working = one;
   }
   if (working == nullptr) return nullptr;
   ++turn_;
-  const Piece piece = working->engine_.take_piece(monotonic_now());
+  const Piece piece = working->engine().take_piece(monotonic_now());
   working_ = working;
   lock.unlock();
   piece.run();
   lock.lock();
   working_ = nullptr;
-  working->engine_.piece_ended(monotonic_now());
+  working->engine().piece_ended(monotonic_now());
   return working;
 }
 

@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::uint32_t kRound = 6;             // calls from one exchange to the next
 constexpr std::uint32_t kReaches = 2;           // calls that begin while an exchange is on its way
-constexpr std::size_t kNumbers = 5;             // of a rank in an exchange
-constexpr std::size_t kMostGenerations = 1024;  // of a tag
+constexpr std::size_t kNumbers = 5;             // that a rank tells in an exchange
+constexpr std::size_t kMostGenerations = 1024;  // kept for a tag
 constexpr std::uint64_t kWindows = 16;          // windows of the rate meter in a bucket
 constexpr double kPicoseconds = 1e12;           // of a second
 
@@ -170,7 +170,8 @@ bool LearntShares::step(Time now) {
   bool acted = false;
   for (const std::uint32_t tag : std::vector(exchanging_)) acted |= end_exchange(tag);
   if (ended_ || ranks_ <= 2) return acted;
-  for (const std::uint32_t exchanges : engine_.endpoint().tags_begun_by_peers(kFirstExchangeTag)) {
+  for (const std::uint32_t exchanges :
+       engine_.endpoint().tags().begun_by_peers(kFirstExchangeTag)) {
     const std::uint32_t tag = exchanges - kFirstExchangeTag;
     if (tag >= kLearningTags || open(tag).exchange != nullptr) continue;
     const std::uint32_t number = engine_.next_number(exchanges);

@@ -16,7 +16,7 @@ std::uint64_t Departures::take_passed(const Endpoint& endpoint) {
   std::uint64_t ranks = 0;
   std::erase_if(leaving_, [&](Leaving& one) {
     std::erase_if(one.next_numbers, [&](const NextNumber& next) {
-      return static_cast<std::int32_t>(endpoint.lowest_open(next.tag) - next.number) >= 0;
+      return static_cast<std::int32_t>(endpoint.tags().lowest_open(next.tag) - next.number) >= 0;
     });
     if (!one.next_numbers.empty()) return false;
     ranks |= bit(one.rank);

@@ -108,7 +108,7 @@ std::shared_ptr<PendingCall> Engine::submit(const AllreduceArguments& arguments,
   held = held && !refused;
   UnbegunCalls::Waiting next{
       .call = call, .submitted = asked, .over = refused.has_value(), .held = held};
-  if (unbegun_.has(arguments.tag) || held || !endpoint_.can_submit(arguments.tag)) {
+  if (unbegun_.has(arguments.tag) || held || !endpoint_.tags().can_submit(arguments.tag)) {
     unbegun_.add(std::move(next));
   } else if (!start(next, now)) {
     unbegun_.add(std::move(next));
@@ -124,21 +124,21 @@ bool Engine::start(const UnbegunCalls::Waiting& next, Time now) noexcept {
     return true;
   }
   std::optional<Refusal> refused;
-  if (endpoint_.is_lost(next.call->arguments.tag)) {
+  if (endpoint_.tags().is_lost(next.call->arguments.tag)) {
     refused = Refusal{AbortReason::tag_forgotten,
                       fmt::format("allreduce: this rank no longer remembers the numbers of tag {}: "
                                   "use a new tag",
                                   next.call->arguments.tag)};
   } else if (next.call->arguments.follows &&
-             endpoint_.ended_elsewhere(next.call->arguments.tag, next.call->report.operation) ==
-                 0) {
+             endpoint_.tags().ended_elsewhere(next.call->arguments.tag,
+                                              next.call->report.operation) == 0) {
     refused =
         Refusal{AbortReason::exception,
                 "allreduce: the ranks that had ended the call are gone, so there is no result "
                 "to follow"};
   } else {
     try {
-      const std::uint32_t number = endpoint_.next_number(next.call->arguments.tag);
+      const std::uint32_t number = endpoint_.tags().next_number(next.call->arguments.tag);
       if (!coded_calls_->may_begin(next.call, number, next.submitted, now)) return false;
       open(next, now);
     } catch (const std::bad_alloc&) {
@@ -162,18 +162,19 @@ bool Engine::start(const UnbegunCalls::Waiting& next, Time now) noexcept {
 void Engine::open(const UnbegunCalls::Waiting& next, Time now) {
   const EndpointOptions& endpoint = options_.endpoint;
   const std::uint32_t tag = next.call->arguments.tag;
-  RunningCall::Setting setting{.rank = endpoint.rank,
-                               .world = endpoint.world_size,
-                               .slot_bytes = options_.slot_bytes,
-                               .mechanisms = options_.mechanisms,
-                               .bounds = bounds_.get(),
-                               .memory = options_.call_memory,
-                               .partial_buffers = partial_buffers_.get(),
-                               .piece_bytes = options_.piece_bytes,
-                               .epoch = coded_calls_->epochs().at(tag, endpoint_.next_number(tag)),
-                               .absent = absent_,
-                               .open = static_cast<std::uint32_t>(running_.size() + 1),
-                               .behind = next.behind};
+  RunningCall::Setting setting{
+      .rank = endpoint.rank,
+      .world = endpoint.world_size,
+      .slot_bytes = options_.slot_bytes,
+      .mechanisms = options_.mechanisms,
+      .bounds = bounds_.get(),
+      .memory = options_.call_memory,
+      .partial_buffers = partial_buffers_.get(),
+      .piece_bytes = options_.piece_bytes,
+      .epoch = coded_calls_->epochs().at(tag, endpoint_.tags().next_number(tag)),
+      .absent = absent_,
+      .open = static_cast<std::uint32_t>(running_.size() + 1),
+      .behind = next.behind};
   running_.reserve(running_.size() + 1);
   const std::unique_ptr<Encoding> encoding = coded_calls_->take(*next.call);
   setting.began = encoding ? encoding->began() : now;
@@ -271,7 +272,7 @@ void Engine::step(Time now) {
     const std::uint32_t tag = operation->call().arguments.tag;
     if (report.status == Status::peer_late) unbegun_.note_behind(tag, report.late_ranks);
     operation->release(now);  // from here on the report is the caller's
-    port_.publish(tag, endpoint_.lowest_open(tag));
+    port_.publish(tag, endpoint_.tags().lowest_open(tag));
     return true;
   });
   start_waiting(now);
@@ -361,7 +362,7 @@ FlightSnapshot Engine::snapshot(Time now) const {
 
 std::vector<EpochRecord::Start> Engine::next_numbers() const {
   std::vector<EpochRecord::Start> result;
-  for (const std::uint32_t tag : endpoint_.tags()) result.push_back({tag, next_number(tag)});
+  for (const std::uint32_t tag : endpoint_.tags().all()) result.push_back({tag, next_number(tag)});
   return result;
 }
 
@@ -452,7 +453,7 @@ void Engine::learn(const Fact& fact, Time now) {
 
 std::vector<NextNumber> Engine::unpassed() const {
   if (final_ending() != nullptr) return {};  // nothing is served any more
-  std::vector<NextNumber> result = endpoint_.unpassed();
+  std::vector<NextNumber> result = endpoint_.tags().unpassed();
   for (const UnbegunCalls::Waiting& waiting :
        unbegun_.all()) {  // the endpoint may not know its tag yet
     const std::uint32_t tag = waiting.tag();
@@ -474,7 +475,7 @@ std::uint64_t Engine::awaited() const {
     if (operation->over() || operation->call().report.mode != Mode::exact) continue;
     ranks |= mask_of(operation->absent_ranks());
   }
-  return ranks & endpoint_.silent();
+  return ranks & endpoint_.peers().silent();
 }
 
 void Engine::note_silent(Rank rank, bool silent, Time now) {

@@ -78,7 +78,7 @@ class Engine {
   /// A bounded call of such a number contributes nothing. 0 without Mechanisms::retention.
   std::uint32_t behind(std::uint32_t tag) const {
     if (!options_.mechanisms.retention) return 0;
-    return endpoint_.ended_elsewhere(tag, next_number(tag));
+    return endpoint_.tags().ended_elsewhere(tag, next_number(tag));
   }
 
   /// Runs one round: receives a batch, delivers it, and sends the packets that are due. Returns

@@ -111,7 +111,7 @@ std::uint32_t UnbegunCalls::next_unnumbered(std::uint32_t tag) const {
 }
 
 void UnbegunCalls::note_missed(Report& report) {
-  missed_.note(report, next_unnumbered(report.tag), parts_.endpoint.furthest(report.tag));
+  missed_.note(report, next_unnumbered(report.tag), parts_.endpoint.tags().furthest(report.tag));
 }
 
 void UnbegunCalls::fill_report(Report& report, Time submitted, Time now) const {

@@ -63,7 +63,7 @@ class UnbegunCalls {
   void note_behind(std::uint32_t tag, const std::vector<Rank>& ranks);
   /// The number that the next call of the tag takes: calls that wait have theirs already.
   std::uint32_t next_number(std::uint32_t tag) const {
-    return parts_.endpoint.next_number(tag) + static_cast<std::uint32_t>(count(tag));
+    return parts_.endpoint.tags().next_number(tag) + static_cast<std::uint32_t>(count(tag));
   }
 
   /// Calls `start` with the first call of each tag that can begin, in the order of submission,
@@ -120,8 +120,8 @@ template <typename Start>
 void UnbegunCalls::start(const Start& start) {
   for (std::size_t i = 0; i < waiting_.size();) {
     const Waiting& next = waiting_[i];
-    const bool waits =
-        !is_first_of_tag(i) || !parts_.endpoint.can_submit(next.tag()) || (next.held && !next.over);
+    const bool waits = !is_first_of_tag(i) || !parts_.endpoint.tags().can_submit(next.tag()) ||
+                       (next.held && !next.over);
     if (!waits && next.over) --over_;
     if (waits || !start(next)) {
       ++i;

@@ -176,7 +176,8 @@ class Agreement {
   std::uint64_t silent_ = 0;
   std::deque<StepVerdict> kept_;
   std::uint64_t undecided_from_ = 0;  // verdicts of lower steps may have been forgotten
-  std::uint64_t told_from_ = 0;       // lower steps get no verdict: told by, or as, the decider
+  // Lower steps get no verdict: the decider has said so, or this rank decides.
+  std::uint64_t told_from_ = 0;
   std::vector<Pending> pending_;
   std::string conflict_;  // describes two different verdicts of one step; empty: there are none
   std::vector<Outgoing> outbox_;

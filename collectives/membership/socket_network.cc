@@ -141,7 +141,8 @@ std::size_t SocketNetwork::write(StreamId stream, std::string_view bytes) {
     if (sent >= 0) {
       written += static_cast<std::size_t>(sent);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      (void)watch(EPOLL_CTL_MOD, socket, stream, EPOLLIN | EPOLLOUT);  // it is watched
+      // Cannot fail: the socket is watched already.
+      (void)watch(EPOLL_CTL_MOD, socket, stream, EPOLLIN | EPOLLOUT);
       break;
     } else if (errno != EINTR) {
       return bytes.size();  // read() finds the end, and what was received before it

@@ -107,7 +107,7 @@ class Scene {
                 call.spec.signature[0]};
     } else {
       target.tag = kTags[how % 3];
-      target.number = endpoint_.next_number(target.tag) +
+      target.number = endpoint_.tags().next_number(target.tag) +
                       static_cast<std::uint32_t>(static_cast<std::int8_t>(input_.byte()));
       target.bytes = 3 * kSlot;
       if (how == 0xff) target.number = input_.number<std::uint32_t>();
@@ -118,16 +118,17 @@ class Scene {
 
   void submit() {
     auto call = draw_call(input_);
-    if (calls_.size() == kMaxCalls || !endpoint_.can_submit(call->spec.tag)) return;
+    if (calls_.size() == kMaxCalls || !endpoint_.tags().can_submit(call->spec.tag)) return;
     const std::uint8_t patience = input_.byte();
     if (patience < 0x80) call->spec.deadline = now_ + patience * Duration(1ms);
-    call->number = endpoint_.next_number(call->spec.tag);
+    call->number = endpoint_.tags().next_number(call->spec.tag);
     calls_.push_back(std::move(call));
     Call& kept = *calls_.back();
     open_.push_back(&kept);
     // Parked packets are delivered inside submit(): the handle is known only afterwards.
     kept.handle = endpoint_.submit(kept.spec, now_);
-    require(endpoint_.next_number(kept.spec.tag) == kept.number + 1, "numbers are consecutive");
+    require(endpoint_.tags().next_number(kept.spec.tag) == kept.number + 1,
+            "numbers are consecutive");
   }
 
   void pass_time() {
@@ -205,7 +206,7 @@ class Scene {
       return;
     }
     std::unique_ptr<Retained> retained;
-    if (how < 0xa0 && endpoint_.may_retain(call->bytes)) {
+    if (how < 0xa0 && endpoint_.tags().may_retain(call->bytes)) {
       retained = std::make_unique<Retained>();
       retained->stage = static_cast<std::uint8_t>(call->spec.stages.size() - 1);
       const std::span<const std::byte> sent = sent_bytes(retained->stage).first(call->bytes);
@@ -296,9 +297,9 @@ class Scene {
     static_cast<void>(endpoint_.view(call->handle).in_doubt());
     static_cast<void>(endpoint_.view(call->handle).stage_time(0));
     static_cast<void>(endpoint_.view(call->handle).terms(0));
-    static_cast<void>(endpoint_.furthest(call->spec.tag));
-    static_cast<void>(endpoint_.lowest_open(call->spec.tag));
-    require((endpoint_.holding_back() >> kRanks) == 0, "ranks of the job hold back");
+    static_cast<void>(endpoint_.tags().furthest(call->spec.tag));
+    static_cast<void>(endpoint_.tags().lowest_open(call->spec.tag));
+    require((endpoint_.tags().holding_back() >> kRanks) == 0, "ranks of the job hold back");
   }
 
   /// Not after every command: an operation may end while its events wait.

@@ -94,7 +94,7 @@ class WholeJob final : public SimulatedTraffic {
           mesh(job.world, rank, ranks) {
       mesh.data_path = this;
     }
-    Time last_heard(Rank peer) override { return engine.endpoint().last_heard(peer); }
+    Time last_heard(Rank peer) override { return engine.endpoint().peers().last_heard(peer); }
     void learn(const Fact& fact) override { engine.learn(fact, world.now); }
     void send(const std::vector<AgreementPacket>& packets) override {
       for (const AgreementPacket& packet : packets) engine.endpoint().send(packet);
@@ -145,7 +145,8 @@ class WholeJob final : public SimulatedTraffic {
       for (const AgreementPacket& packet : one.engine.endpoint().take_agreements()) {
         one.mesh.member().receive(packet, world.now);
       }
-      one.mesh.member().set_silent(one.engine.endpoint().silent(), one.engine.awaited(), world.now);
+      one.mesh.member().set_silent(one.engine.endpoint().peers().silent(), one.engine.awaited(),
+                                   world.now);
       one.mesh.advance();
     }
   }

@@ -44,7 +44,7 @@ bool ControlWriter::fill(Time now, const ControlDue& due, TxPacket& frame) {
   header.signature = due.signature_hash;
   header.contributors = due.ranks;
   std::uint32_t slot = due.slot();
-  std::uint32_t asks = 0;  // of a REPAIR, in a row
+  std::uint32_t asks = 0;  // how often a REPAIR has asked for its slots, in a row
   PacketWriter::address(frame, due.peer);
 
   TagState* const tag_state = parts_.tags.find(due.tag);

@@ -1,27 +1,14 @@
-// What an endpoint tells its caller, and how its parts are connected.
+// How the parts of an endpoint are connected.
 #include "transport/endpoint.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <utility>
 
+#include "transport/endpoint/contract.h"
 #include "transport/endpoint/state.h"
 #include "transport/rate/rule_choice.h"
 
 namespace tarpon {
-namespace {
-
-constexpr std::size_t kRecentTags = 1024;
-
-/// Ends the process when the caller has broken a contract: the state can no longer be trusted.
-void require(bool condition, const char* what) {
-  if (condition) return;
-  std::fprintf(stderr, "tarpon: endpoint contract broken: %s\n", what);
-  std::abort();
-}
-
-}  // namespace
 
 Endpoint::State::State(const EndpointOptions& given, const PortCapabilities& port)
     : options(given),
@@ -187,44 +174,10 @@ Endpoint::Endpoint(const EndpointOptions& options, const PortCapabilities& port)
 
 Endpoint::~Endpoint() = default;
 
-bool Endpoint::can_submit(std::uint32_t tag) const {
-  const TagState* tag_state = state_->tags.find(tag);
-  if (tag_state == nullptr) return true;
-  const std::uint32_t window = tag_state->unproven ? 1 : state_->options.window;
-  return tag_state->next_number - tag_state->lowest_open() < window;
-}
-
-std::vector<std::uint32_t> Endpoint::tags_begun_by_peers(std::uint32_t first) const {
-  std::vector<std::uint32_t> tags;
-  for (const NextNumber& early : state_->early.packets().of_tags_from(first)) {
-    if (early.number == next_number(early.tag)) tags.push_back(early.tag);
-  }
-  return tags;
-}
-
-bool Endpoint::is_lost(std::uint32_t tag) const {
-  return state_->tags.is_lost(tag);
-}
-
-std::uint32_t Endpoint::next_number(std::uint32_t tag) const {
-  return state_->tags.next_number(tag);
-}
-
-std::vector<std::uint32_t> Endpoint::tags() const {
-  std::vector<std::uint32_t> result;
-  for (const auto& tag_state : state_->tags.active()) result.push_back(tag_state->tag);
-  for (const std::uint32_t tag : state_->tags.recent(kRecentTags)) result.push_back(tag);
-  return result;
-}
-
-std::uint32_t Endpoint::lowest_open(std::uint32_t tag) const {
-  return state_->tags.lowest_open(tag);
-}
-
 OperationHandle Endpoint::submit(const OperationSpec& spec, Time now) {
   State& s = *state_;
   s.latest = now;
-  require(can_submit(spec.tag), "submit() within the window");
+  require(tags().can_submit(spec.tag), "submit() within the window");
   require(spec.slot_bytes > 0 && spec.slot_bytes <= s.max_payload, "slot fits the port");
   require(!spec.stages.empty() && spec.stages.size() <= TARPON_MAX_STAGES, "1 to 4 stages");
   for (const StageSpec& stage : spec.stages) {
@@ -254,27 +207,6 @@ void Endpoint::advance(OperationHandle handle, std::uint8_t stage, Rank peer, st
   require(send != nullptr, "advance() of a message");
   send->advance(ready);
   state_->lateness.look(*operation, state_->latest);
-}
-
-bool Endpoint::may_retain(std::uint64_t bytes) const {
-  return state_->tags.may_retain(bytes);
-}
-
-std::uint64_t Endpoint::holding_back() const {
-  const TagState* oldest = nullptr;
-  for (const auto& tag_state : state_->tags.active()) {
-    if (tag_state->kept.empty()) continue;
-    if (oldest == nullptr || tag_state->kept.front().order < oldest->kept.front().order) {
-      oldest = tag_state.get();
-    }
-  }
-  std::uint64_t ranks = 0;
-  for (Rank peer = 0; peer < state_->options.world_size && oldest != nullptr; ++peer) {
-    if (peer == state_->options.rank) continue;
-    const std::uint32_t passed = passed_by(*oldest, peer, state_->participants);
-    if (!before(oldest->kept.front().number, passed)) ranks |= 1ull << peer;
-  }
-  return ranks;
 }
 
 EndpointMemory Endpoint::memory() const {
@@ -318,72 +250,13 @@ OperationView Endpoint::view(OperationHandle handle) const {
   return {state_->find(handle), state_->participants, state_->options.rank};
 }
 
-const Operation& OperationView::open(const char* what) const {
-  require(operation_ != nullptr, what);
-  return *operation_;
+TagsView Endpoint::tags() const {
+  State& s = *state_;
+  return TagsView({s.options, s.participants, s.tags, s.early});
 }
 
-MessageProgress OperationView::progress(std::uint8_t stage, Rank peer) const {
-  const Operation& operation = open("progress() of an open operation");
-  require(stage < operation.stage_count, "progress() of a stage of the operation");
-  MessageProgress result;
-  if (peer >= operation.peers.size()) return result;
-  const PeerExchange& exchange = operation.peers[peer];
-  result.heard = exchange.heard() && !exchange.disagrees();
-  if (result.heard) result.begun = exchange.begun();
-  if (const ReceiveMessage* message = operation.stages[stage].receive_from(peer)) {
-    result.slots = message->slots();
-    result.end = message->presence().end();
-    result.received = message->received();
-    result.bytes = message->received_bytes();
-    result.all_bytes = message->lengths().sum(message->slots(), [](std::uint32_t) { return true; });
-  }
-  return result;
-}
-
-std::uint16_t OperationView::stage_time(Rank peer) const {
-  const Operation& operation = open("stage_time() of an open operation");
-  require(peer < operation.peers.size(), "stage_time() of a rank");
-  return operation.peers[peer].stage_time();
-}
-
-std::optional<CallTerms> OperationView::terms(Rank peer) const {
-  const Operation& operation = open("terms() of an open operation");
-  require(peer < operation.peers.size(), "terms() of a rank");
-  return operation.peers[peer].terms();
-}
-
-bool OperationView::acknowledged(std::uint8_t stage) const {
-  const Operation& operation = open("acknowledged() of an open operation");
-  require(stage < operation.stage_count, "acknowledged() of a stage of the operation");
-  return operation.stages[stage].unacknowledged == 0;
-}
-
-std::uint64_t OperationView::unacknowledged() const {
-  return unconfirmed_by(open("unacknowledged() of an open operation"));
-}
-
-bool OperationView::sent(std::uint8_t stage) const {
-  const Operation& operation = open("sent() of an open operation");
-  require(stage < operation.stage_count, "sent() of a stage of the operation");
-  for (const SendMessage& message : operation.stages[stage].sends) {
-    if (message.is_done() || message.has_all_left()) continue;
-    if (operation.peers[message.peer()].heard() || message.has_credit()) return false;
-  }
-  return true;
-}
-
-bool OperationView::in_doubt() const {
-  return operation_ != nullptr && operation_->inquiry.is_on();
-}
-
-Marks OperationView::marks() const {
-  return operation_ == nullptr ? Marks{} : operation_->marks;
-}
-
-bool OperationView::takes_no_part(Rank peer) const {
-  return operation_ != nullptr && peer != self_ &&
-         participants_.excludes(peer, operation_->tag, operation_->number);
+PeersView Endpoint::peers() const {
+  return {state_->options, state_->participants, state_->clocks};
 }
 
 std::uint64_t Endpoint::take_late_packets(OperationHandle handle) {
@@ -438,8 +311,7 @@ void Endpoint::end_stage(OperationHandle handle, std::size_t stage, Time now) {
 
 void Endpoint::peer_dead(Rank peer, Time now) {
   State& s = *state_;
-  if (peer >= s.options.world_size || peer == s.options.rank || s.participants.is_dead(peer))
-    return;
+  if (!s.is_live_peer(peer)) return;
   s.latest = now;
   s.participants.set_dead(peer);
   s.control.drop(peer);
@@ -457,8 +329,7 @@ void Endpoint::peer_dead(Rank peer, Time now) {
 
 void Endpoint::peer_left(Rank peer, std::span<const NextNumber> next_numbers, Time now) {
   State& s = *state_;
-  if (peer >= s.options.world_size || peer == s.options.rank || s.participants.is_dead(peer))
-    return;
+  if (!s.is_live_peer(peer)) return;
   s.latest = now;
   s.participants.set_left(peer, {next_numbers.begin(), next_numbers.end()});
   for (const auto& tag_state : s.tags.active()) s.passed.release(*tag_state);
@@ -470,19 +341,6 @@ void Endpoint::peer_left(Rank peer, std::span<const NextNumber> next_numbers, Ti
     operation->fewer_take_part(now);
   }
   s.alarm.no_later_than(now);
-}
-
-std::vector<NextNumber> Endpoint::unpassed() const {
-  std::vector<NextNumber> result;
-  for (const auto& tag_state : state_->tags.active()) {
-    bool passed = tag_state->open.empty();
-    for (Rank peer = 0; peer < state_->options.world_size && passed; ++peer) {
-      if (peer == state_->options.rank) continue;
-      passed = !before(passed_by(*tag_state, peer, state_->participants), tag_state->next_number);
-    }
-    if (!passed) result.push_back({tag_state->tag, tag_state->next_number});
-  }
-  return result;
 }
 
 void Endpoint::set_rejoining(std::uint64_t ranks, Time now) {
@@ -499,40 +357,6 @@ void Endpoint::set_rejoining(std::uint64_t ranks, Time now) {
     operation->fewer_take_part(now);
   }
   s.alarm.no_later_than(now);
-}
-
-bool Endpoint::detects_silence() const {
-  return state_->options.detects_silence;
-}
-
-std::uint64_t Endpoint::silent() const {
-  return state_->participants.silent();
-}
-
-Time Endpoint::last_heard(Rank peer) const {
-  return peer < state_->options.world_size ? state_->clocks.heard(peer) : Time{};
-}
-
-std::uint32_t Endpoint::furthest(std::uint32_t tag) const {
-  const TagState* tag_state = state_->tags.find(tag);
-  if (tag_state == nullptr) return 0;
-  std::uint32_t result = tag_state->lowest_open();
-  for (Rank peer = 0; peer < state_->options.world_size; ++peer) {
-    const std::uint32_t theirs = tag_state->closed_below_of[peer];
-    if (peer != state_->options.rank && before(result, theirs)) result = theirs;
-  }
-  return result;
-}
-
-std::uint32_t Endpoint::ended_elsewhere(std::uint32_t tag, std::uint32_t number) const {
-  const TagState* tag_state = state_->tags.find(tag);
-  std::uint32_t most = 0;
-  for (Rank peer = 0; tag_state != nullptr && peer < state_->options.world_size; ++peer) {
-    if (peer == state_->options.rank || !state_->early.has_ended(*tag_state, peer, number))
-      continue;
-    most = std::max(most, tag_state->closed_below_of[peer] - number);
-  }
-  return most;
 }
 
 void Endpoint::snapshot(EndpointSnapshot& out) const {

@@ -27,6 +27,10 @@ struct Endpoint::State {
     OpenOperation* const operation = operations.find(handle);
     return operation == nullptr ? nullptr : &operation->state();
   }
+  /// Whether `peer` is another rank of the job, and not dead.
+  bool is_live_peer(Rank peer) const {
+    return peer < options.world_size && peer != options.rank && !participants.is_dead(peer);
+  }
   /// Takes the number for a prepared operation, and opens it. A failure from here on would leave
   /// this rank one number ahead of its peers: it ends the process.
   void begin(OpenOperation& operation, const OperationSpec& spec, Time now) noexcept;

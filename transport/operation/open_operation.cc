@@ -427,8 +427,8 @@ void OpenOperation::another_has_begun(Time now) {
 }
 
 void OpenOperation::fewer_take_part(Time now) {
-  if (!operation_.clock.is_due(parts_.participants.live_in(operation_.tag, operation_.number)))
-    return;
+  const std::uint32_t live = parts_.participants.live_in(operation_.tag, operation_.number);
+  if (!operation_.clock.is_due(live)) return;
   operation_.clock.start(now, {});
   tell_clock(now);
 }

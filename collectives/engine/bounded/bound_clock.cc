@@ -32,7 +32,7 @@ void BoundClock::plan(OperationSpec& spec, Time now) {
 }
 
 void BoundClock::start(Time at, const std::function<Duration()>& work_left, Time now) {
-  std::uint64_t live = ~call_.endpoint.silent();
+  std::uint64_t live = ~call_.endpoint.peers().silent();
   for (Rank peer = 0; peer < call_.world; ++peer) {
     if (peer == call_.rank) continue;
     if (call_.endpoint.view(call_.handle).takes_no_part(peer)) live &= ~bit(peer);
@@ -71,7 +71,7 @@ HoldPolicy BoundClock::hold_policy(const CallBound& bound,
   const AllreduceArguments& arguments = call_.arguments;
   const bool repaired = call_.mechanisms.repair && call_.mechanisms.scatter_repair;
   if (!Bounds::waits_for_data(arguments.bound_rule) || arguments.bound || !repaired ||
-      !call_.endpoint.detects_silence()) {
+      !call_.endpoint.peers().detects_silence()) {
     return {};
   }
   // A target that has grown changes no budget of steps.

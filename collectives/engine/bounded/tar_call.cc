@@ -21,7 +21,7 @@ TarCall::TarCall(const Setting& setting, std::shared_ptr<PendingCall> call,
     : RunningCall(setting, std::move(call), endpoint, submitted, now),
       coding_(std::move(coding)),
       layout_(call_->arguments, coding_.get(), setting.world, setting.rank,
-              setting.mechanisms.rotation ? endpoint.next_number(call_->arguments.tag) : 0,
+              setting.mechanisms.rotation ? endpoint.tags().next_number(call_->arguments.tag) : 0,
               setting.slot_bytes),
       reducer_(reducer_shape(call_->report.mode)),
       clock_(clock_call()),
@@ -40,8 +40,7 @@ TarCall::TarCall(const Setting& setting, std::shared_ptr<PendingCall> call,
                .rank = setting.rank,
                .world = setting.world,
                .rescale = setting.mechanisms.rescale,
-               .work = work_}),
-      gone_(setting.absent) {
+               .work = work_}) {
   Report& report = call_->report;
   if (report.mode == Mode::bounded) {
     report.rescale = setting.mechanisms.rescale;
@@ -51,7 +50,7 @@ TarCall::TarCall(const Setting& setting, std::shared_ptr<PendingCall> call,
     report.coded = CodedBucket{coding_->layout(), coding_->key()};
     if (!coding_->finite()) call_->nonfinite = true;
   }
-  open(specify(now), now);
+  open(specify(now), signature(), now);
 }
 
 TarCall::~TarCall() {
@@ -119,7 +118,6 @@ OperationSpec TarCall::specify(Time now) {
   spec.bounded = call_->report.mode == Mode::bounded;
   spec.marked = call_->nonfinite;
   spec.asks_if_late = retains();
-  spec.signature = encode(signature());
   spec.began = setting_.began;
   if (spec.bounded) clock_.plan(spec, now);
   spec.stages.resize(2);
@@ -181,13 +179,15 @@ void TarCall::on_progress(const Event& event, Time now) {
     case Event::Kind::clock:
       clock_.start(
           event.at, [this] { return work_left(copies()); }, now);
+      update_limit();
       return limit_changed(now);
     case Event::Kind::extended:
       clock_.extend(event.elapsed, now);
+      update_limit();
       return limit_changed(now);
     case Event::Kind::late:
       late_self_ = true;
-      return;
+      return update_limit();
     default:
       return;  // RunningCall handles the others
   }
@@ -212,7 +212,7 @@ bool TarCall::advance(Time now) {
   call_->report.in_doubt |= asks_peers_ && now > clock_.end();
   if (whole_since_ == kNever) {
     whole_since_ = now;
-    settle_at_ = std::min(limit(), now + settling(now));
+    settle_at_ = std::min(limit_, now + settling(now));
   }
   wake_at_ = settle_at_;
   if (!may_finish(now)) return false;
@@ -254,10 +254,9 @@ bool TarCall::serves_afterwards() const {
   return retains() && asked_for;
 }
 
-/// When the call ends whatever it still waits for: a bounded one at its bound, unless this rank is
-/// late.
-Time TarCall::limit() const {
-  return late_self_ ? deadline_ : std::min(deadline_, clock_.end());
+/// A bounded call ends at its bound, unless this rank is late.
+void TarCall::update_limit() {
+  limit_ = late_self_ ? deadline_ : std::min(deadline_, clock_.end());
 }
 
 /// Whether the call may end. Peers may still ask for our shard, so they have to confirm it, or it
@@ -271,20 +270,20 @@ bool TarCall::may_finish(Time now) {
   // No peer can get the shard afterwards: the peers wait for it until their bounds. The same holds
   // if the call has no time for a copy.
   if (!serves_afterwards()) {
-    patience = limit();
+    patience = limit_;
   } else if (!copies()) {
-    patience = limit() - work_left(false);
+    patience = limit_ - work_left(false);
   }
-  patience = std::min(patience, limit());
+  patience = std::min(patience, limit_);
   // After that only packets can end the wait.
-  if (now >= settle_at_) wake_at_ = now < patience ? patience : limit();
+  if (now >= settle_at_) wake_at_ = now < patience ? patience : limit_;
   if (unheard()) return false;
   if (layout_.shards().own.count == 0 || confirmed()) return true;
   if (now < patience && !endpoint_.view(handle()).sent(kGather)) return false;
   if (layout_.shards().own.count > kConfirmAbove && now < settle_at_) return false;
   // A bounded call does not wait for ranks that are behind: its shard is not kept for them then.
-  return call_->report.mode == Mode::bounded || endpoint_.may_retain(layout_.shards().own.count) ||
-         now >= deadline_;
+  return call_->report.mode == Mode::bounded ||
+         endpoint_.tags().may_retain(layout_.shards().own.count) || now >= deadline_;
 }
 
 bool TarCall::confirmed() const {
@@ -310,7 +309,7 @@ bool TarCall::copies() const {
 /// moment: a copy into memory that was never touched takes many times as long as the work before.
 bool TarCall::drops_copy(Time now) const {
   if (confirmed()) return true;
-  const Time end = limit();
+  const Time end = limit_;
   if (call_->report.mode != Mode::bounded || end == kNever) return false;
   if (!retained_) return false;
   const std::uint64_t left = layout_.shards().own.count - retained_->bytes.size();
@@ -368,11 +367,12 @@ void TarCall::end_whole(Time now) {
     const bool held = clock_.has_started() && now - clock_.started() > call_->report.bound;
     if (!held) call_->report.held = {};
     report_result();
-    if (retained_ && !endpoint_.may_retain(retained_->bytes.size())) {
-      held_back_by_ = endpoint_.holding_back();
+    if (retained_ && !endpoint_.tags().may_retain(retained_->bytes.size())) {
+      held_back_by_ = endpoint_.tags().holding_back();
       retained_.reset();
     }
   }
+  cut_at_ = cut_at();
   if (!late_self_ && !waited_in_vain_) lesson_.take(call_->report);
   close(std::move(retained_), absent());
 }
@@ -434,6 +434,7 @@ void TarCall::complete_output() {
   }
 }
 
+/// When only work followed the end of the stages, because the bound had closed them.
 std::optional<Time> TarCall::cut_at() const {
   const bool cut = call_->report.stages[kGather].closing == Closing::bound &&
                    whole_since_ != kNever && serves_afterwards();  // else it waits until its limit

@@ -25,27 +25,21 @@ class TarCall : public RunningCall {
           Endpoint& endpoint, Time submitted, Time now);
   ~TarCall() override;
 
-  void rank_absent(Rank rank) override {
-    gone_ |= bit(rank);
-    waited_in_vain_ = true;
-  }
-
  private:
   Reducer::Shape reducer_shape(Mode mode);
   BoundClock::Call clock_call();
-  OperationSignature signature() const override;
+  OperationSignature signature() const;
   OperationSpec specify(Time now);
   void add_scatter(OperationSpec& spec);
   void add_gather(OperationSpec& spec);
 
   void on_progress(const Event& event, Time now) override;
   bool advance(Time now) override;
-  Time wake_at() const override { return wake_at_; }
-  Time limit() const override;
   void finish(Time now) override;
   void complete_output() override;
   void released(Time now) override { lesson_.teach(began_, now); }
-  std::optional<Time> cut_at() const override;
+  void update_limit();
+  std::optional<Time> cut_at() const;
 
   Duration work_left(bool with_copy) const;
   void close_for_work(Time now);
@@ -75,9 +69,6 @@ class TarCall : public RunningCall {
   std::unique_ptr<Retained> retained_;  // our shard, until the endpoint keeps it
   Time whole_since_ = kNever;           // when the result was complete, or closed by its bound
   Time settle_at_ = kNever;             // until then confirmations may save the copy of our shard
-  Time wake_at_ = kNever;               // when step() should look again
-  std::uint64_t gone_;                  // bit r: rank r is silent, dead, evicted or has left
-  bool waited_in_vain_ = false;         // for one that became so
   bool late_self_ = false;              // a peer has ended this bounded call without us
   bool asks_peers_ = false;             // whether they have ended this bounded call without us
   bool gather_complete_ = false;

@@ -59,14 +59,19 @@ RunningCall::RunningCall(const Setting& setting, std::shared_ptr<PendingCall> ca
       began_(now),
       deadline_(after(submitted, call_->arguments.deadline)),
       work_(setting.piece_bytes),
+      limit_(deadline_),
+      gone_(setting.absent),
       mismatches_(setting.rank, setting.world) {
   Report& report = call_->report;
   report.tag = call_->arguments.tag;
-  report.operation = endpoint_.next_number(report.tag);
+  report.operation = endpoint_.tags().next_number(report.tag);
   report.mode = effective_mode(call_->arguments, report.operation);
 }
 
-void RunningCall::open(const OperationSpec& spec, Time now) {
+void RunningCall::open(OperationSpec spec, const OperationSignature& signature, Time now) {
+  signature_ = signature;
+  spec.signature = encode(signature);
+  forwards_ = spec.forwards;
   stage_count_ = static_cast<std::uint32_t>(spec.stages.size());
   handle_ = endpoint_.submit(spec, now);
 }
@@ -111,8 +116,8 @@ void RunningCall::on_event(const Event& event, Time now) {
     case Event::Kind::late:
       return on_progress(event, now);
     case Event::Kind::mismatch:
-      mismatches_.add(event.peer, decode(event.signature), signature());
-      return mismatches_.collect(now, limit());
+      mismatches_.add(event.peer, decode(event.signature), signature_);
+      return mismatches_.collect(now, limit_);
     case Event::Kind::aborted:
       return on_abort(event, now);
     case Event::Kind::silent:
@@ -149,7 +154,7 @@ void RunningCall::on_abort(const Event& event, Time now) {
   if (event.reason == TARPON_ABORT_MISMATCH) {
     if (mismatches_.any()) return;
     mismatches_.add_ended(abort_text(AbortReason::mismatch, {event.peer}));
-    return mismatches_.collect(now, limit());
+    return mismatches_.collect(now, limit_);
   }
   if (event.reason == TARPON_ABORT_LATE) return on_late_abort(event, now);
   const auto reason = static_cast<AbortReason>(event.reason);
@@ -162,7 +167,7 @@ void RunningCall::on_abort(const Event& event, Time now) {
 bool RunningCall::is_cut_off(const Event& late_abort) const {
   if (late_abort.begun_late || setting_.world == 2) return false;
   if (2 * std::popcount(late_abort.ranks) > static_cast<int>(setting_.world)) return true;
-  return !forwards() && absent_ranks() == std::vector<Rank>{late_abort.peer};
+  return !forwards_ && absent_ranks() == std::vector<Rank>{late_abort.peer};
 }
 
 /// Ends the call, because another rank has ended it at its deadline: `event.ranks` were late there.
@@ -177,7 +182,7 @@ void RunningCall::on_late_abort(const Event& event, Time now) {
   }
   std::vector<Rank> late = absent_ranks();
   std::erase_if(late, [&](Rank rank) { return (event.ranks & bit(rank)) == 0; });
-  if (late.empty() && forwards()) late = ranks_of(event.ranks & ~bit(setting_.rank));
+  if (late.empty() && forwards_) late = ranks_of(event.ranks & ~bit(setting_.rank));
   if (cut_off || late.empty()) late = {event.peer};
   Report& report = call_->report;
   report.status = Status::peer_late;
@@ -205,23 +210,29 @@ void RunningCall::end_aborted(AbortReason reason, std::uint64_t ranks, std::stri
 }
 
 std::vector<Rank> RunningCall::absent_ranks() const {
-  // Ranks that have not begun are to blame; when all have, those whose message of the earliest
-  // stage is incomplete.
-  std::vector<Rank> silent;
-  std::vector<std::vector<Rank>> lacking(stage_count_);
+  const OperationView operation = endpoint_.view(handle_);
+  std::vector<Rank> not_begun;
   for (Rank peer = 0; peer < setting_.world; ++peer) {
-    if (peer == setting_.rank) continue;
-    for (std::uint8_t stage = 0; stage < stage_count_; ++stage) {
-      const MessageProgress message = endpoint_.view(handle_).progress(stage, peer);
-      if (stage == 0 && !message.heard) silent.push_back(peer);
-      if (message.received < message.slots) lacking[stage].push_back(peer);
+    if (peer != setting_.rank && !operation.progress(0, peer).heard) not_begun.push_back(peer);
+  }
+  if (!not_begun.empty()) return not_begun;
+  if (!forwards_) return incomplete_ranks();
+  const std::uint64_t silent = endpoint_.peers().silent();
+  if (all_closed()) return ranks_of(silent & operation.unacknowledged());
+  return silent != 0 ? ranks_of(silent) : incomplete_ranks();
+}
+
+/// The ranks whose message of the earliest stage is incomplete.
+std::vector<Rank> RunningCall::incomplete_ranks() const {
+  const OperationView operation = endpoint_.view(handle_);
+  std::vector<Rank> ranks;
+  for (std::uint8_t stage = 0; stage < stage_count_ && ranks.empty(); ++stage) {
+    for (Rank peer = 0; peer < setting_.world; ++peer) {
+      const MessageProgress message = operation.progress(stage, peer);
+      if (peer != setting_.rank && message.received < message.slots) ranks.push_back(peer);
     }
   }
-  if (!silent.empty()) return silent;
-  for (std::vector<Rank>& ranks : lacking) {
-    if (!ranks.empty()) return ranks;
-  }
-  return {};
+  return ranks;
 }
 
 bool RunningCall::queued_too_long() const {
@@ -253,7 +264,7 @@ void RunningCall::end_at_deadline(Time now) {
 /// all ranks are live.
 std::string RunningCall::silence_text() const {
   const int world = setting_.world;
-  const int answering = world - std::popcount(endpoint_.silent());
+  const int answering = world - std::popcount(endpoint_.peers().silent());
   if (answering == world) return "";
   return fmt::format("; {}{} of {} ranks answer", 2 * answering <= world ? "cut off: " : "",
                      answering, world);
@@ -270,11 +281,11 @@ bool RunningCall::unheard() const {
 Time RunningCall::next_deadline() const {
   switch (phase_) {
     case Phase::runs:
-      return mismatches_.any() ? mismatches_.end_at() : wake_at();
+      return mismatches_.any() ? mismatches_.end_at() : wake_at_;
     case Phase::over:
       // Peers wait for the packets that a complete call still has to send. In all other calls some
       // rank was late already.
-      return call_->report.status == Status::complete ? limit() : Time::min();
+      return call_->report.status == Status::complete ? limit_ : Time::min();
     case Phase::completes:
       return kNever;
   }
@@ -357,9 +368,8 @@ void RunningCall::teach_work_rate(Time now) {
       status == Status::complete || status == Status::partial || status == Status::late_self;
   if (!whole || work_.taken_bytes() < kFewPieces * setting_.piece_bytes) return;
   Duration took = work_.took();
-  const std::optional<Time> cut = cut_at();
-  if (cut) took = std::clamp(now - *cut, took, kMostShared * took);
-  setting_.work_rate->learn(work_.taken_bytes(), took, cut.has_value());
+  if (cut_at_) took = std::clamp(now - *cut_at_, took, kMostShared * took);
+  setting_.work_rate->learn(work_.taken_bytes(), took, cut_at_.has_value());
 }
 
 void RunningCall::release(Time now) {

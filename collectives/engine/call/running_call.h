@@ -81,10 +81,16 @@ class RunningCall {
   /// Ends it now because this rank is evicted: as evicted unless its result is whole.
   void evicted(const std::string& detail, Time now);
   /// Notes that it may have waited for `rank`, which is dead or suspect: it teaches nothing.
-  virtual void rank_absent(Rank) {}
+  void rank_absent(Rank rank) {
+    gone_ |= bit(rank);
+    waited_in_vain_ = true;
+  }
 
-  /// The ranks that it is waiting for.
-  virtual std::vector<Rank> absent_ranks() const;
+  /// The ranks that it is waiting for: those that have not begun; if all have, those whose message
+  /// of the earliest stage is incomplete. Where ranks send on data that they receive, a late rank
+  /// may hold up messages of others: silent ranks come before ranks whose messages are incomplete,
+  /// and once all messages have come, those silent ranks count that have not confirmed ours.
+  std::vector<Rank> absent_ranks() const;
   /// The ranks to blame if the call ends now: absent_ranks(). A call that spent most of its time
   /// queued behind earlier calls blames the ranks that were late in those calls.
   std::vector<Rank> late_ranks() const;
@@ -127,7 +133,7 @@ class RunningCall {
   // -- for the derived class
 
   /// Submits the operation, as the last step of the constructor.
-  void open(const OperationSpec& spec, Time now);
+  void open(OperationSpec spec, const OperationSignature& signature, Time now);
   /// Closes the operation, whose report is filled: the call is over.
   void close(std::unique_ptr<Retained> retained, std::uint64_t absent);
   /// The same, and tells the peers why.
@@ -159,8 +165,8 @@ class RunningCall {
   /// Whether an exact call of 0 elements has not heard every rank yet. It moves no data, but the
   /// ranks still have to agree that it has none.
   bool unheard() const;
-  /// Acts upon a change of limit(): a mismatch still has to reach the peers in time.
-  void limit_changed(Time now) { mismatches_.collect(now, limit()); }
+  /// Acts upon a change of limit_: a mismatch still has to reach the peers in time.
+  void limit_changed(Time now) { mismatches_.collect(now, limit_); }
   std::uint64_t bucket_bytes() const;
   /// The fields that follow from the arguments alone.
   OperationSignature common_signature() const;
@@ -171,8 +177,21 @@ class RunningCall {
   const Time submitted_;
   const Time began_;
   const Time deadline_;
-  std::uint64_t held_back_by_ = 0;
   Work work_;  // on the buffers
+
+  // -- what the derived class tells
+
+  Time wake_at_ = kNever;           // when step() should look again
+  Time limit_;                      // when the call ends, whatever it still waits for
+  std::uint64_t held_back_by_ = 0;  // held_back_by()
+  // If the bound closed the stages, and only work followed: when they had closed, and the peers'
+  // answers had arrived.
+  std::optional<Time> cut_at_;
+
+  // -- what it may read
+
+  std::uint64_t gone_;           // bit r: rank r is silent, dead, evicted or has left
+  bool waited_in_vain_ = false;  // for a rank that became so
 
  private:
   // -- implemented by the derived class
@@ -181,21 +200,14 @@ class RunningCall {
   virtual void on_progress(const Event& event, Time now) = 0;
   /// step() of a call that is not over and has met no mismatch.
   virtual bool advance(Time now) = 0;
-  virtual Time wake_at() const = 0;
-  /// When the call ends, whatever it still waits for.
-  virtual Time limit() const { return deadline_; }
   /// Ends the call, whose stages have all closed, and for which every rank was heard.
   virtual void finish(Time now) = 0;
-  virtual OperationSignature signature() const = 0;
-  /// Whether ranks send on data that they receive. A late rank may then hold up messages of others.
-  virtual bool forwards() const { return false; }
   /// Adds the work that the output still needs. The port holds no packet of the call.
   virtual void complete_output() {}
+  /// The call is done: teaches what was learnt from it.
   virtual void released(Time) {}
-  /// If the bound closed the stages, and only work followed: when they had closed, and the peers'
-  /// answers had arrived.
-  virtual std::optional<Time> cut_at() const { return std::nullopt; }
 
+  std::vector<Rank> incomplete_ranks() const;
   bool queued_too_long() const;
   void end_mismatched(Time now);
   void teach_work_rate(Time now);
@@ -210,6 +222,8 @@ class RunningCall {
   static std::size_t report_index(std::size_t stage) { return std::min<std::size_t>(stage, 1); }
 
   OperationHandle handle_;
+  OperationSignature signature_;
+  bool forwards_ = false;  // ranks send on data that they receive
   std::uint32_t stage_count_ = 0;
   std::uint32_t closed_ = 0;  // bit s: stage s
   Mismatches mismatches_;

@@ -12,13 +12,12 @@ ScheduledCall::ScheduledCall(const Setting& setting, std::shared_ptr<PendingCall
   OperationSpec spec;
   spec.tag = call_->arguments.tag;
   spec.slot_bytes = setting.slot_bytes;
-  spec.signature = encode(signature());
   spec.deadline = deadline_;
   spec.began = setting.began;
   spec.forwards = true;
   spec.stages = executor_.stages();
   call_->report.bytes_sent = executor_.bytes_sent();
-  open(spec, now);
+  open(std::move(spec), signature(), now);
 }
 
 ScheduledCall::~ScheduledCall() {
@@ -66,19 +65,6 @@ OperationSignature ScheduledCall::signature() const {
   return result;
 }
 
-std::vector<Rank> ScheduledCall::absent_ranks() const {
-  const std::vector<Rank> silent = ranks_of(endpoint_.silent());
-  std::vector<Rank> unheard;
-  for (Rank peer = 0; peer < setting_.world; ++peer) {
-    if (peer != setting_.rank && !endpoint_.view(handle()).progress(0, peer).heard) {
-      unheard.push_back(peer);
-    }
-  }
-  if (!unheard.empty()) return unheard;
-  if (all_closed()) return ranks_of(endpoint_.silent() & endpoint_.view(handle()).unacknowledged());
-  return silent.empty() ? RunningCall::absent_ranks() : silent;
-}
-
 bool ScheduledCall::advance(Time now) {
   if (finishing_) {
     if (confirmed()) work_.clear();
@@ -111,7 +97,7 @@ bool ScheduledCall::may_finish(Time now) const {
   if (executor_.kept_slots() == 0 || confirmed()) return true;
   if (executor_.confirms_kept() && now < settle_at_) return false;
   return endpoint_.view(handle()).sent(executor_.kept_stage()) &&
-         endpoint_.may_retain(executor_.kept_bytes());
+         endpoint_.tags().may_retain(executor_.kept_bytes());
 }
 
 void ScheduledCall::finish(Time now) {
@@ -126,7 +112,7 @@ void ScheduledCall::finish(Time now) {
 /// Throws the exceptions of the memory resource, before anything is copied.
 void ScheduledCall::copy_kept(Time now) {
   if (!keeps() || executor_.kept_slots() == 0 || confirmed()) return;
-  const bool has_room = endpoint_.may_retain(executor_.kept_bytes());
+  const bool has_room = endpoint_.tags().may_retain(executor_.kept_bytes());
   if (executor_.confirms_kept() && now >= deadline_ && !has_room) return;
   copy_ = std::make_unique<Retained>(setting_.memory);
   copy_->stage = executor_.kept_stage();

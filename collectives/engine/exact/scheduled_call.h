@@ -9,7 +9,6 @@
 
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "collectives/engine/call/running_call.h"
 #include "collectives/engine/exact/schedule_executor.h"
@@ -23,18 +22,12 @@ class ScheduledCall : public RunningCall {
                 Time submitted, Time now);
   ~ScheduledCall() override;
 
-  /// A late rank may hold up messages of other ranks. So where all ranks have begun, silent ranks
-  /// are to blame before ranks whose messages are incomplete.
-  std::vector<Rank> absent_ranks() const override;
-
  private:
   void on_progress(const Event&, Time) override {}
   bool advance(Time now) override;
-  Time wake_at() const override { return wake_at_; }
   void finish(Time now) override;
-  OperationSignature signature() const override;
+  OperationSignature signature() const;
   ScheduleExecutor make_executor();
-  bool forwards() const override { return true; }
   bool keeps() const { return executor_.kept_stage() != ScheduleExecutor::kNoStage; }
   bool confirmed() const;
   bool may_finish(Time now) const;
@@ -45,7 +38,6 @@ class ScheduledCall : public RunningCall {
   ScheduleExecutor executor_;
   std::unique_ptr<Retained> copy_;  // of the kept piece, until the endpoint keeps it
   Time settle_at_ = kNever;         // until then confirmations may save the copy
-  Time wake_at_ = kNever;           // when step() should look again
   bool finishing_ = false;          // the kept piece is being copied, or has been
 };
 

@@ -16,6 +16,8 @@
 #include <vector>
 
 #include "collectives/driver/connect.h"
+#include "collectives/driver/driven.h"
+#include "collectives/driver/split_line.h"
 #include "tests/support/membership_job.h"
 #include "transport/clock.h"
 #include "transport/ports/forwarding_port.h"
@@ -189,7 +191,7 @@ class DriverTest : public testing::Test {
     ranks_[1]->driver.wait(ranks_[1]->submit(values_[1]));
     const auto over = [this] {
       return mine().driven->look(
-                 [](const Engine& engine) { return engine.endpoint().lowest_open(0); }) == 1;
+                 [](const Engine& engine) { return engine.endpoint().tags().lowest_open(0); }) == 1;
     };
     while (!over()) std::this_thread::sleep_for(1ms);
     EXPECT_FALSE(call->done);

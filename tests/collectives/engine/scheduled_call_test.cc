@@ -417,7 +417,7 @@ TEST(ScheduledCallTest, hung__a_rank_that_does_not_confirm_is_found_silent) {
   job.stop(1);
   job.run_for(2s);
   EXPECT_FALSE(calls[0]->done);
-  EXPECT_NE(job[0].endpoint().silent() & 0b010u, 0u);
+  EXPECT_NE(job[0].endpoint().peers().silent() & 0b010u, 0u);
   EXPECT_NE(job[0].awaited() & 0b010u, 0u);
   job.run_for(2s);
   EXPECT_EQ(calls[0]->report.status, Status::complete);

@@ -152,7 +152,7 @@ TEST(EndpointDeadTest, silent__bounded_operations_go_on_without_it_and_exact_one
   const Call& exact = net.submit(exchange(0, 2, kFew, 1, 1), 0);
   const Call& open = net.submit(bounded(0, 2, kFew), 0);
   net.run_until(net.now + 400ms, mute(0b10));
-  ASSERT_EQ(net[0].silent(), 0b10u);
+  ASSERT_EQ(net[0].peers().silent(), 0b10u);
   const Call& begun = net.submit(bounded(0, 2, kFew), 0);
   const auto closed = net.events_of(0, Event::Kind::stage_closed);
   ASSERT_EQ(closed.size(), 2u);
@@ -161,7 +161,7 @@ TEST(EndpointDeadTest, silent__bounded_operations_go_on_without_it_and_exact_one
   for (const Event& event : closed) EXPECT_EQ(event.closing, Closing::given_up);
 
   net.run_until(net.now + 100ms);  // it answers
-  ASSERT_EQ(net[0].silent(), 0u);
+  ASSERT_EQ(net[0].peers().silent(), 0u);
   const Call& after = net.submit(bounded(0, 2, kFew), 0);
   for (int number = 0; number < 3; ++number) net.submit(bounded(1, 2, kFew), 1);
   net.submit(exchange(1, 2, kFew, 1, 1), 1);
@@ -177,7 +177,7 @@ TEST(EndpointDeadTest, silent__then_dead_and_half_of_the_others_start_the_clock)
   Harness net(4, watchful_options());
   net.submit(exchange(0, 4, kFew, 1, 1), 0);  // lacks all others
   net.run_until(net.now + 400ms, mute(0b1100));
-  ASSERT_EQ(net[0].silent(), 0b1100u);
+  ASSERT_EQ(net[0].peers().silent(), 0b1100u);
   net[0].peer_dead(3, net.now);
   const auto closes = [&net](const Fate& fate) {
     auto call = bounded(0, 4, kFew);
@@ -189,7 +189,7 @@ TEST(EndpointDeadTest, silent__then_dead_and_half_of_the_others_start_the_clock)
   };
   EXPECT_TRUE(closes(mute(0b1100)));  // 1 of 2
   net.run_until(net.now + 100ms);     // rank 2 answers; rank 3 does in vain
-  ASSERT_EQ(net[0].silent(), 0u);
+  ASSERT_EQ(net[0].peers().silent(), 0u);
   EXPECT_FALSE(closes(mute(0)));  // 1 of 3
 }
 

@@ -379,13 +379,13 @@ TEST(EndpointDeliveryTest, retention__may_retain_within_the_limit_of_bytes) {
     auto call = exchange(0, 2, kFew, 1, tag);
     net[0].close(net.submit(std::move(call), 0).handle, keep({}, bytes));
   };
-  EXPECT_TRUE(net[0].may_retain(1'000'000)) << "one result is always retained";
+  EXPECT_TRUE(net[0].tags().may_retain(1'000'000)) << "one result is always retained";
   close_with(0, 600);
-  EXPECT_TRUE(net[0].may_retain(900));
-  EXPECT_FALSE(net[0].may_retain(1300)) << "bookkeeping counts";
+  EXPECT_TRUE(net[0].tags().may_retain(900));
+  EXPECT_FALSE(net[0].tags().may_retain(1300)) << "bookkeeping counts";
   close_with(1, 300);
-  EXPECT_TRUE(net[0].may_retain(300));
-  EXPECT_FALSE(net[0].may_retain(900)) << "results of all tags count";
+  EXPECT_TRUE(net[0].tags().may_retain(300));
+  EXPECT_FALSE(net[0].tags().may_retain(900)) << "results of all tags count";
   EXPECT_GE(net[0].memory().retained_bytes, 900u);
   EXPECT_LE(net[0].memory().retained_bytes, 2000u);
 }

@@ -143,12 +143,12 @@ TEST(EndpointTagsTest, unpassed__lists_what_this_rank_alone_has_open) {
   net[1].close(b.handle, nullptr);
   net.run_until(net.now + 200ms);  // rank 1 says that it has passed the tag
   const std::vector<NextNumber> made{{.tag = 0, .number = 1}};
-  EXPECT_EQ(net[0].unpassed(), made);
-  net[1].peer_left(0, net[0].unpassed(), net.now);
+  EXPECT_EQ(net[0].tags().unpassed(), made);
+  net[1].peer_left(0, net[0].tags().unpassed(), net.now);
   EXPECT_EQ(net[1].memory().active_tags, 1u);
   net[0].close(a.handle, nullptr);
   net.run_until(net.now + 200ms);
-  EXPECT_TRUE(net[0].unpassed().empty());
+  EXPECT_TRUE(net[0].tags().unpassed().empty());
   EXPECT_EQ(net[1].memory().active_tags, 0u);
 }
 
@@ -188,7 +188,7 @@ TEST(EndpointTagsTest, a_forgotten_tag__goes_on_with_its_next_number) {
   run_one(net, 7);
   net.run_until(net.now + 1s);
   EXPECT_EQ(net[0].memory().active_tags, 0u);
-  EXPECT_EQ(net[0].next_number(7), 1u);
+  EXPECT_EQ(net[0].tags().next_number(7), 1u);
   // One rank begins, the other one has its packets wait.
   const Call& a = net.submit(exchange(0, 2, kFew, 1, 7), 0);
   net.settle();
@@ -217,7 +217,7 @@ TEST(EndpointTagsTest, numbers__remembered_by_one_rank_alone_end_each_call_of_th
     Call& b = forgetful.submit(exchange(1, 2, kFew, 1, tag), 1);
     exchange_packets(net.now + 400ms);
     const auto over = [tag](Harness& of, Rank rank, const Call& call) {
-      if (of[rank].is_lost(tag) && of.count(rank, Event::Kind::aborted) == 0) {
+      if (of[rank].tags().is_lost(tag) && of.count(rank, Event::Kind::aborted) == 0) {
         of[rank].abort(call.handle, TARPON_ABORT_FORGOTTEN, 1ull << rank);
         return true;
       }
@@ -245,13 +245,13 @@ TEST(EndpointTagsTest, numbers__remembered_by_one_rank_alone_end_each_call_of_th
   EXPECT_FALSE(run(7));
   EXPECT_FALSE(run(8));
   EXPECT_FALSE(run(9));  // by now rank 1 does not remember tag 7
-  EXPECT_EQ(net[0].next_number(7), 2u);
-  EXPECT_EQ(forgetful[1].next_number(7), 0u);
+  EXPECT_EQ(net[0].tags().next_number(7), 2u);
+  EXPECT_EQ(forgetful[1].tags().next_number(7), 0u);
   for (int again = 0; again < 3; ++again) {
     EXPECT_TRUE(run(7));
-    EXPECT_TRUE(forgetful[1].is_lost(7));
+    EXPECT_TRUE(forgetful[1].tags().is_lost(7));
   }
-  EXPECT_FALSE(net[0].is_lost(7));
+  EXPECT_FALSE(net[0].tags().is_lost(7));
   exchange_packets(net.now + 1s);
   EXPECT_EQ(net[0].memory().active_tags, 0u) << "nobody will ask";
   EXPECT_FALSE(run(10));
@@ -354,7 +354,7 @@ TEST(EndpointTagsTest, closed_below__a_true_jump_is_believed_once_it_is_proven) 
   net.now += 1s;
   net.tick(1);
   EXPECT_TRUE(of_type(net.poll(1), TARPON_DATA).empty());
-  EXPECT_EQ(net[1].furthest(0), 21u);
+  EXPECT_EQ(net[1].tags().furthest(0), 21u);
 }
 
 TEST(EndpointTagsTest, closed_below__an_echo_from_the_future_proves_nothing) {
@@ -372,11 +372,11 @@ TEST(EndpointTagsTest, closed_below__an_echo_from_the_future_proves_nothing) {
     header.echo_us = static_cast<std::uint32_t>(net.now.time_since_epoch() / 1us + ahead);
     end.set(header);
     net.give(end);
-    EXPECT_EQ(net[0].furthest(0), 0u) << ahead;
+    EXPECT_EQ(net[0].tags().furthest(0), 0u) << ahead;
     header.echo_us = static_cast<std::uint32_t>(net.now.time_since_epoch() / 1us);
     end.set(header);
     net.give(end);
-    EXPECT_EQ(net[0].furthest(0), 5000u);
+    EXPECT_EQ(net[0].tags().furthest(0), 5000u);
   }
 }
 
@@ -416,18 +416,18 @@ TEST(EndpointTagsTest, silence__a_peer_that_does_not_answer_is_silent_within_350
   const Time began = net.now;
   const Fate cut = [](const Packet& packet) { return packet.from == 2 || packet.to == 2 ? 0 : 1; };
   net.run_until(began + 290ms, cut);
-  EXPECT_EQ(net[0].silent(), 0u);
+  EXPECT_EQ(net[0].peers().silent(), 0u);
   EXPECT_EQ(net.count(0, kClosed), 0u);
   net.run_until(began + 350ms, cut);
   for (Rank rank = 0; rank < 2; ++rank) {
-    EXPECT_EQ(net[rank].silent(), 0b100u);
+    EXPECT_EQ(net[rank].peers().silent(), 0b100u);
     EXPECT_EQ(net.count(rank, Event::Kind::silent), 1u);
     EXPECT_EQ(net.count(rank, kClosed), 1u) << "bounded operations go on without it";
   }
   // It is heard again.
   net.submit(exchange(2, 3, kFew), 2);
   net.run_until(net.now + 10ms);
-  EXPECT_EQ(net[0].silent(), 0u);
+  EXPECT_EQ(net[0].peers().silent(), 0u);
   EXPECT_EQ(net.count(0, Event::Kind::heard), 1u);
 }
 
@@ -435,7 +435,7 @@ TEST(EndpointTagsTest, silence__a_peer_that_makes_no_call_answers_all_the_same) 
   Harness net = watching(2);
   net.submit(exchange(0, 2, kFew), 0);
   net.run_until(net.now + 5s);
-  EXPECT_EQ(net[0].silent(), 0u);
+  EXPECT_EQ(net[0].peers().silent(), 0u);
 }
 
 TEST(EndpointTagsTest, silence__idle_ranks_send_nothing) {

@@ -22,19 +22,19 @@ TEST(EndpointTest, submit__numbers_count_per_tag_within_the_window) {
   const std::uint32_t window = small_options().window;
   std::vector<OperationHandle> handles;
   for (std::uint32_t i = 0; i < window; ++i) {
-    EXPECT_TRUE(net[0].can_submit(5));
-    EXPECT_EQ(net[0].next_number(5), i);
+    EXPECT_TRUE(net[0].tags().can_submit(5));
+    EXPECT_EQ(net[0].tags().next_number(5), i);
     handles.push_back(net.submit(exchange(0, 2, kFew, 1, 5), 0).handle);
   }
-  EXPECT_FALSE(net[0].can_submit(5));
-  EXPECT_TRUE(net[0].can_submit(6));
-  EXPECT_EQ(net[0].next_number(6), 0u);
+  EXPECT_FALSE(net[0].tags().can_submit(5));
+  EXPECT_TRUE(net[0].tags().can_submit(6));
+  EXPECT_EQ(net[0].tags().next_number(6), 0u);
   // Closing a later one does not move the window: the lowest open one bounds it.
   net[0].close(handles[3], nullptr);
-  EXPECT_FALSE(net[0].can_submit(5));
+  EXPECT_FALSE(net[0].tags().can_submit(5));
   net[0].close(handles[0], nullptr);
-  EXPECT_TRUE(net[0].can_submit(5));
-  EXPECT_EQ(net[0].next_number(5), window);
+  EXPECT_TRUE(net[0].tags().can_submit(5));
+  EXPECT_EQ(net[0].tags().next_number(5), window);
 }
 
 TEST(EndpointDeathTest, submit__beyond_the_window_stops_the_program) {
@@ -256,7 +256,7 @@ TEST(EndpointTest, acknowledge__closed_confirms_where_ranks_forward_though_an_ol
   net.settle(loses_confirmations);
   net[1].close(at_1.handle, nullptr);
   net.run_until(net.now + 50ms, loses_confirmations);
-  EXPECT_EQ(net[1].lowest_open(0), 0u);
+  EXPECT_EQ(net[1].tags().lowest_open(0), 0u);
   EXPECT_EQ(net[0].view(at_0.handle).unacknowledged(), 0u);
 }
 
@@ -272,7 +272,7 @@ TEST(EndpointTest, silence__is_looked_for_among_all_ranks_where_ranks_forward) {
                   [](const ReceiveSpec& receive) { return receive.peer == 2; });
     net.submit(std::move(call), 0);
     net.run_until(net.now + 500ms, [](const Packet& packet) { return packet.from == 2 ? 0 : 1; });
-    EXPECT_EQ((net[0].silent() >> 2 & 1) != 0, forwards);
+    EXPECT_EQ((net[0].peers().silent() >> 2 & 1) != 0, forwards);
   }
 }
 

@@ -23,7 +23,8 @@ namespace tarpon {
 // More frames would hold more bursts, but fall out of the cache: the kernel walks through them all.
 inline constexpr std::uint32_t kReceiveFrames = 1024;
 inline constexpr std::uint32_t kTransmitFrames = 512;
-inline constexpr Duration kLookEvery = 20ms;  // at links and neighbours, while news come
+/// Time between looks at links and neighbours while news come.
+inline constexpr Duration kLookEvery = 20ms;
 
 /// The ports of UdpFlows; the UDP port beside owns their sockets.
 struct FlowPorts {
