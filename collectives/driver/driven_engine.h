@@ -59,8 +59,8 @@ class DrivenEngine {
   /// Ends outstanding and later calls in the name of this rank, and tells the peers.
   void abort_for_good(const std::string& reason, Time now);
 
-  /// When the last packet of a rank of the job came; Time{}: never, or it is no rank of this
-  /// communicator.
+  /// Returns the time of the last packet from rank `of_job` of the job; Time{} if none came, or if
+  /// that rank is not in this communicator.
   Time last_heard(Rank of_job) const;
   /// Drops the packets that the port still holds for it. REQUIRES: no thread is inside the port.
   void drop_waiting() { line_.drop_waiting(); }

@@ -78,7 +78,7 @@ foreach(page README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md PROTOCOL.md 
              collectives/README.md collectives/USAGE.md collectives/gloo/README.md
              tests/bench/README.md transport/RELIABILITY.md tools/LOSS_TARGET.md tools/README.md tools/RECIPES.md
              tools/simulation/README.md tools/USAGE.md
-             tools/loss_target.svg tools/tail.svg tools/scale/README.md tools/torch/README.md tools/torch/example.py)
+             tools/tail.svg tools/scale/README.md tools/torch/README.md tools/torch/example.py)
   get_filename_component(folder ${page} DIRECTORY)
   install(FILES ${page} DESTINATION ${CMAKE_INSTALL_DOCDIR}/${folder})
 endforeach()

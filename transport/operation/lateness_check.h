@@ -11,7 +11,8 @@
 // clock. The question is a READY. A peer that has closed the operation answers by CLOSED. Any other
 // packet of the operation that left the peer after the question is an answer too: its echo of our
 // clock tells. Peers may close the operation while the answer is on its way, so the rank asks once
-// more when its last stage has been sent.
+// more when its last stage has been sent. Between two questions the stage has half of the grace to
+// go out: answers may take as long as the grace.
 //
 // Operation::inquiry holds the state of the question of one operation. Only this class changes it.
 //

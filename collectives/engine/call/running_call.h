@@ -86,10 +86,10 @@ class RunningCall {
     waited_in_vain_ = true;
   }
 
-  /// The ranks that it is waiting for: those that have not begun; if all have, those whose message
-  /// of the earliest stage is incomplete. Where ranks send on data that they receive, a late rank
-  /// may hold up messages of others: silent ranks come before ranks whose messages are incomplete,
-  /// and once all messages have come, those silent ranks count that have not confirmed ours.
+  /// Returns the ranks that the call waits for: the ranks that have not begun it. If all have, the
+  /// ranks whose message of the earliest stage is incomplete. If ranks forward data, one silent
+  /// rank can delay the messages of others: then the silent ranks come first. Once all messages are
+  /// complete, the silent ranks that have not confirmed this rank's messages.
   std::vector<Rank> absent_ranks() const;
   /// The ranks to blame if the call ends now: absent_ranks(). A call that spent most of its time
   /// queued behind earlier calls blames the ranks that were late in those calls.
@@ -179,7 +179,7 @@ class RunningCall {
   const Time deadline_;
   Work work_;  // on the buffers
 
-  // -- what the derived class tells
+  // -- set by the derived class
 
   Time wake_at_ = kNever;           // when step() should look again
   Time limit_;                      // when the call ends, whatever it still waits for
@@ -188,10 +188,10 @@ class RunningCall {
   // answers had arrived.
   std::optional<Time> cut_at_;
 
-  // -- what it may read
+  // -- read by the derived class
 
   std::uint64_t gone_;           // bit r: rank r is silent, dead, evicted or has left
-  bool waited_in_vain_ = false;  // for a rank that became so
+  bool waited_in_vain_ = false;  // a rank joined `gone_` after the call had begun
 
  private:
   // -- implemented by the derived class
@@ -204,7 +204,7 @@ class RunningCall {
   virtual void finish(Time now) = 0;
   /// Adds the work that the output still needs. The port holds no packet of the call.
   virtual void complete_output() {}
-  /// The call is done: teaches what was learnt from it.
+  /// Passes the times of the finished call to the learnt bounds.
   virtual void released(Time) {}
 
   std::vector<Rank> incomplete_ranks() const;

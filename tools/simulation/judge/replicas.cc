@@ -77,16 +77,17 @@ class Replicas {
     });
   }
 
-  /// Whether the only ranks that had ended the call before `owner` ended it stood still then, and
-  /// could not tell it that it was late.
+  /// Whether no rank could tell `owner` that it was late: only the victim had ended the call before
+  /// `owner` did, and the victim stood still.
   bool could_not_hear(Rank owner) const {
     const Time end = call_.ended[owner];
-    if (!has(plan_.on, FaultKind::pause) || !plan_.pause.contains(end)) return false;
+    const bool paused = has(plan_.on, FaultKind::pause) && plan_.pause.contains(end);
+    if (!paused || owner == plan_.victim) return false;
     for (Rank rank = 0; rank < plan_.ranks; ++rank) {
       if (rank == owner || rank == plan_.victim) continue;
       if (has_result(rank) && call_.ended[rank] < end) return false;
     }
-    return owner != plan_.victim;
+    return true;
   }
 
   /// Checks that a late owner does not keep a shard that all others count as missing.
