@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """Training by DistributedDataParallel on 4 ranks in namespaces whose links carry 2 Gb/s: accuracy
-against time. A convolutional network learns scikit-learn's digits by stock Gloo, Tarpon exact,
-Tarpon bounded with codec at loss targets of 0.1 and 1 %, and TAR over TCP, on the quiet network and
-beside short TCP bursts, with cubic and with bbr. Contenders take turns; all of a seed share weights,
-data order and bursts.
+against time. A convolutional network learns scikit-learn's digits by stock Gloo, Tarpon exact, and
+Tarpon bounded at loss targets of 0.1 and 1 %, in the cells of training_cells.py. Contenders take
+turns; all of a seed share weights, data order and bursts.
 
 Prints a line a run, a table, and the targets at the end; exit code 1 when one is missed. Writes
-training.json and training.html (with --loss and --delay training-loss, training-delay)."""
+training.json and training.html (with --loss and --delay training-loss, training-delay).
+
+A SCRIPT runs on each rank with torchrun's variables and TRAINING_SEED, backend gloo. At its end
+rank 0 prints a JSON line: step_s, the seconds of all steps; evaluations, a list of [step, seconds of
+training so far, accuracy from 0 to 1]; optional compute_s, seconds of a step without communication."""
 import argparse, os, signal, subprocess, sys, tempfile, time
 
 from figures import Progress, finish, median, shown
@@ -147,8 +150,7 @@ def parse():
     parser.add_argument("--seeds", type=int, help="instead of the plan's number")
     parser.add_argument("--only", default="", metavar="TEXT", help="cells with this in their names")
     parser.add_argument("script", nargs="*", metavar="SCRIPT",
-                        help="after --: a script of yours and its arguments, in place of the "
-                        "digits; tests/bench/README.md says what it prints")
+                        help="after --: a script of yours and its arguments, in place of the digits")
     arguments = parser.parse_args()
     if arguments.loss and arguments.delay:
         parser.error("--loss and --delay: give one of them")

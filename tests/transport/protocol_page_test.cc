@@ -132,7 +132,7 @@ Number number(std::string_view text, int base) {
   return value;
 }
 
-/// "OFFSET: HEX HEX ... | FIELD: words" appended to `packet`.
+/// Puts "OFFSET: HEX | FIELD: words" into `packet`, in place of the line that is there or as its next one.
 void read_line(const std::string& text, Packet& packet) {
   const std::size_t colon = text.find(':');
   const std::size_t bar = text.find('|');
@@ -140,18 +140,34 @@ void read_line(const std::string& text, Packet& packet) {
   const std::string_view view(text);
   Packet::Line line;
   line.offset = number<std::size_t>(trimmed(view.substr(0, colon)), 10);
-  for (std::string_view rest = trimmed(view.substr(colon + 1, bar - colon - 1)); !rest.empty();
-       rest = trimmed(rest.substr(2))) {
-    packet.bytes.push_back(std::byte{number<std::uint8_t>(rest.substr(0, 2), 16)});
-    ++line.bytes;
-  }
+  const std::string_view digits = trimmed(view.substr(colon + 1, bar - colon - 1));
+  ASSERT_EQ(digits.size() % 2, 0u) << text;
+  line.bytes = digits.size() / 2;
   line.field = trimmed(view.substr(bar + 1, view.find(':', bar) - bar - 1));
-  packet.lines.push_back(line);
+
+  if (packet.bytes.size() < line.offset + line.bytes) packet.bytes.resize(line.offset + line.bytes);
+  for (std::size_t i = 0; i < line.bytes; ++i) {
+    packet.bytes[line.offset + i] =
+        std::byte{number<std::uint8_t>(digits.substr(2 * i, 2), 16)};
+  }
+  const auto there = std::ranges::find(packet.lines, line.offset, &Packet::Line::offset);
+  if (there == packet.lines.end()) {
+    packet.lines.push_back(line);
+  } else {
+    *there = line;
+  }
 }
 
-/// The lines between "```packet NAME" and "```".
+/// The lines between "```packet NAME" and "```", above the header of "ready": the page shows of the
+/// later packets only what differs.
 Packet packet(const std::string& name) {
   Packet result;
+  if (name != "ready") {
+    result = packet("ready");
+    result.bytes.resize(sizeof(tarpon_header));
+    std::erase_if(result.lines,
+                  [](const auto& line) { return line.offset >= sizeof(tarpon_header); });
+  }
   bool inside = false;
   for (const std::string& line : page()) {
     if (inside && line == "```") break;

@@ -7,6 +7,11 @@
 // the link's own; only loss beyond it counts. A rate below what was delivered cannot be too fast,
 // so losses at such a rate are the link's own too.
 //
+// An interval is lossy if more than 8 packets were lost beyond the link's own loss, three standard
+// deviations of it, and 2 % of the packets. In place of 2 % stands 0.5 % where round trips show a
+// queue or credit is paced, and 25 % where others fill the queue. Round trips show a queue if their
+// mean is above twice the smallest one plus 50 us.
+//
 // Slots that senders send unasked, at the start of messages, come all at once. Their losses say
 // nothing about rates; they limit how many slots senders may send unasked. Header field
 // `incast_codec` carries that limit.

@@ -87,22 +87,6 @@ TEST(CliSim, mistakes__one_line_that_names_the_option) {
   }
 }
 
-TEST(CliSim, options__are_on_the_pages) {
-  for (const auto& [command, page] :
-       {std::pair("seeds", TARPON_SIMULATION_PAGE), {"scale", TARPON_SCALE_PAGE}}) {
-    std::size_t options = 0;
-    for (const std::string& line : lines_of(run(simulator({command, "--help"})).out)) {
-      const std::size_t at = line.find_first_not_of(' ');  // texts of options stand further right
-      if (at == std::string::npos || at == 0 || at > 6 || !line.substr(at).starts_with("--"))
-        continue;
-      ++options;
-      const std::string name = line.substr(at, line.find_first_of(" ,", at) - at);
-      EXPECT_THAT(content_of(page), HasSubstr(name)) << command;
-    }
-    EXPECT_GT(options, 7u) << command;
-  }
-}
-
 TEST(CliSim, full_disk__is_an_error) {
   const std::string program = simulator({}).arguments[0];
   const Ended ended =
