@@ -15,7 +15,7 @@
 #include "collectives/reserved_tags.h"
 #include "transport/clock.h"
 #include "transport/rank_mask.h"
-#include "xdp/system_limits.h"
+#include "xdp/base/system_limits.h"
 
 namespace tarpon {
 namespace {

@@ -50,7 +50,7 @@
 #include "collectives/options.h"
 #include "collectives/rank_info.h"
 #include "collectives/step_verdict.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

@@ -14,7 +14,7 @@
 #include "collectives/rendezvous_options.h"
 #include "collectives/step_verdict.h"
 #include "transport/fault_options.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

@@ -9,8 +9,8 @@
 #include <sstream>
 
 #include "bpf/wire.h"
-#include "xdp/printable.h"
-#include "xdp/system_limits.h"
+#include "xdp/base/printable.h"
+#include "xdp/base/system_limits.h"
 
 namespace tarpon {
 namespace {

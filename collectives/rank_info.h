@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "transport/rank.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

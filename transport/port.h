@@ -15,7 +15,7 @@
 #include "bpf/wire.h"
 #include "transport/rank.h"
 #include "transport/time.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

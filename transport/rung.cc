@@ -9,7 +9,7 @@
 
 #include "transport/ports/uring/uring_port.h"
 #include "xdp/attached.h"
-#include "xdp/file_descriptor.h"
+#include "xdp/base/file_descriptor.h"
 #include "xdp/interface_features.h"
 #include "xdp/kernel.h"
 

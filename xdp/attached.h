@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "xdp/file_descriptor.h"
-#include "xdp/result.h"
+#include "xdp/base/file_descriptor.h"
+#include "xdp/base/result.h"
 
 namespace tarpon::xdp {
 

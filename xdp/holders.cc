@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "xdp/printable.h"
+#include "xdp/base/printable.h"
 
 namespace tarpon::xdp {
 namespace {

@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-#include "xdp/file_descriptor.h"
+#include "xdp/base/file_descriptor.h"
 
 namespace tarpon::xdp {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon::xdp {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon::xdp {
 

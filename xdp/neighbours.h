@@ -12,7 +12,7 @@
 #include <memory>
 #include <optional>
 
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon::xdp {
 

@@ -16,7 +16,7 @@
 #include <sstream>
 
 #include "xdp/attached.h"
-#include "xdp/file_descriptor.h"
+#include "xdp/base/file_descriptor.h"
 
 #ifndef BPF_FS_MAGIC
 #define BPF_FS_MAGIC 0xcafe4a11

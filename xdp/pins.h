@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon::xdp {
 

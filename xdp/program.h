@@ -13,9 +13,9 @@
 #include <utility>
 
 #include "xdp/attached.h"
-#include "xdp/private_descriptor.h"
+#include "xdp/base/private_descriptor.h"
 #include "xdp/program_maps.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon::xdp {
 

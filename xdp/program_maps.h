@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "bpf/packet.h"
-#include "xdp/private_descriptor.h"
-#include "xdp/result.h"
+#include "xdp/base/private_descriptor.h"
+#include "xdp/base/result.h"
 
 namespace tarpon::xdp {
 

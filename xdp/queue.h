@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "xdp/frame_pool.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 #include "xdp/socket.h"
 #include "xdp/umem.h"
 

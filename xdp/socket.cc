@@ -15,7 +15,7 @@
 
 #include "xdp/attached.h"
 #include "xdp/holders.h"
-#include "xdp/lockable_memory.h"
+#include "xdp/base/lockable_memory.h"
 #include "xdp/socket_list.h"
 
 namespace tarpon::xdp {

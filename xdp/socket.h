@@ -10,8 +10,8 @@
 #include <cstdint>
 
 #include "xdp/kernel.h"
-#include "xdp/private_descriptor.h"
-#include "xdp/result.h"
+#include "xdp/base/private_descriptor.h"
+#include "xdp/base/result.h"
 #include "xdp/ring.h"
 #include "xdp/umem.h"
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon::xdp {
 

@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "xdp/private_descriptor.h"
+#include "xdp/base/private_descriptor.h"
 
 namespace tarpon::xdp {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon::xdp {
 

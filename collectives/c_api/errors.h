@@ -8,7 +8,7 @@
 #include <system_error>
 
 #include "collectives/tarpon.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon::c_api {
 

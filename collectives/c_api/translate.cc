@@ -7,7 +7,7 @@
 #include <limits>
 #include <utility>
 
-#include "collectives/environment_options.h"
+#include "collectives/environment/environment_options.h"
 #include "transport/rank_mask.h"
 
 namespace tarpon::c_api {

@@ -6,10 +6,10 @@
 #include <string>
 
 #include "collectives/communicator.h"
-#include "collectives/meeting_place.h"
+#include "collectives/environment/meeting_place.h"
 #include "collectives/tarpon.h"
 #include "transport/time.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 struct tarpon_listener {
   tarpon::MeetingPlace place;

@@ -10,7 +10,7 @@
 #include "collectives/driver/offer.h"
 #include "collectives/driver/outgoing_interface.h"
 #include "collectives/driver/own_network.h"
-#include "collectives/launcher.h"
+#include "collectives/environment/launcher.h"
 #include "collectives/membership/socket_network.h"
 #include "collectives/rank_list.h"
 #include "collectives/rendezvous/multicast_probe.h"
@@ -21,7 +21,7 @@
 #include "transport/ports/fault_port.h"
 #include "transport/ports/narrow_port.h"
 #include "transport/ports/xdp/xdp_port.h"
-#include "xdp/system_limits.h"
+#include "xdp/base/system_limits.h"
 
 namespace tarpon {
 namespace {

@@ -10,7 +10,7 @@
 #include "collectives/options.h"
 #include "collectives/rank_info.h"
 #include "collectives/rendezvous/control.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

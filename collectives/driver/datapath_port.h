@@ -19,8 +19,8 @@
 #include "transport/ports/udp_flows.h"
 #include "transport/ports/udp_options.h"
 #include "transport/ports/udp_socket.h"
+#include "xdp/base/result.h"
 #include "xdp/program.h"
-#include "xdp/result.h"
 #include "xdp/socket.h"
 
 namespace tarpon {

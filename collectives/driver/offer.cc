@@ -10,7 +10,7 @@
 
 #include "collectives/driver/own_network.h"
 #include "transport/ports/udp_flows.h"
-#include "xdp/system_limits.h"
+#include "xdp/base/system_limits.h"
 
 namespace tarpon {
 namespace {

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <string_view>
 
-#include "collectives/interfaces.h"
+#include "collectives/environment/interfaces.h"
 #include "xdp/interface.h"
 #include "xdp/neighbours.h"
 

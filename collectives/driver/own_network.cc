@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "collectives/interfaces.h"
+#include "collectives/environment/interfaces.h"
 
 namespace tarpon::rendezvous {
 namespace {

@@ -24,7 +24,7 @@
 #include "collectives/membership/facts.h"
 #include "transport/endpoint.h"
 #include "transport/port.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

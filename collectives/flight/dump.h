@@ -6,7 +6,7 @@
 
 #include "collectives/flight/file.h"
 #include "transport/recorder.h"
-#include "xdp/file_descriptor.h"
+#include "xdp/base/file_descriptor.h"
 
 namespace tarpon {
 

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "xdp/printable.h"
+#include "xdp/base/printable.h"
 
 namespace tarpon {
 namespace {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "transport/recorder.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

@@ -21,9 +21,9 @@
 #include "collectives/flight/signals.h"
 #include "collectives/flight/status_socket.h"
 #include "transport/clock.h"
-#include "xdp/file_descriptor.h"
-#include "xdp/output_place.h"
-#include "xdp/private_descriptor.h"
+#include "xdp/base/file_descriptor.h"
+#include "xdp/base/output_place.h"
+#include "xdp/base/private_descriptor.h"
 
 namespace tarpon {
 namespace {

@@ -23,7 +23,7 @@
 #include "collectives/flight_options.h"
 #include "transport/recorder.h"
 #include "transport/snapshot.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

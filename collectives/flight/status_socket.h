@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "xdp/file_descriptor.h"
+#include "xdp/base/file_descriptor.h"
 
 namespace tarpon {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <variant>
 
-#include "collectives/environment.h"
+#include "collectives/environment/environment.h"
 
 namespace tarpon::gloo_shim {
 

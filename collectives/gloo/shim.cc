@@ -16,7 +16,7 @@
 #include <map>
 #include <string_view>
 
-#include "collectives/environment.h"
+#include "collectives/environment/environment.h"
 #include "collectives/gloo/carrier.h"
 #include "collectives/gloo/gloo_store.h"
 #include "collectives/gloo/original.h"

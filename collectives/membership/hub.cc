@@ -4,7 +4,7 @@
 #include <system_error>
 
 #include "transport/rank_mask.h"
-#include "xdp/system_limits.h"
+#include "xdp/base/system_limits.h"
 
 namespace tarpon::mesh {
 namespace {

@@ -19,7 +19,7 @@
 #include "collectives/membership/facts.h"
 #include "transport/port.h"
 #include "transport/time.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

@@ -21,8 +21,8 @@
 #include "collectives/membership/streams.h"
 #include "collectives/port_range.h"
 #include "transport/ports/wake_event.h"
-#include "xdp/private_descriptor.h"
-#include "xdp/result.h"
+#include "xdp/base/private_descriptor.h"
+#include "xdp/base/result.h"
 
 namespace tarpon::mesh {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon::rendezvous {
 

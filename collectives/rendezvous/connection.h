@@ -14,7 +14,7 @@
 
 #include "collectives/rendezvous/sockets.h"
 #include "transport/time.h"
-#include "xdp/private_descriptor.h"
+#include "xdp/base/private_descriptor.h"
 
 namespace tarpon::rendezvous {
 

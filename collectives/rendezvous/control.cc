@@ -14,7 +14,7 @@
 #include "collectives/rendezvous/joiner.h"
 #include "collectives/rendezvous/meeting.h"
 #include "transport/clock.h"
-#include "xdp/system_limits.h"
+#include "xdp/base/system_limits.h"
 
 namespace tarpon {
 namespace {

@@ -13,7 +13,7 @@
 #include "collectives/rendezvous_options.h"
 #include "transport/rank.h"
 #include "transport/time.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "collectives/rendezvous/connection.h"
-#include "xdp/printable.h"
+#include "xdp/base/printable.h"
 
 namespace tarpon::rendezvous {
 namespace {

@@ -12,8 +12,8 @@
 #include "collectives/rank_list.h"
 #include "collectives/rendezvous/waiting_notice.h"
 #include "transport/clock.h"
-#include "xdp/printable.h"
-#include "xdp/system_limits.h"
+#include "xdp/base/printable.h"
+#include "xdp/base/system_limits.h"
 
 namespace tarpon::rendezvous {
 namespace {

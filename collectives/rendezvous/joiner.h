@@ -8,7 +8,7 @@
 #include "collectives/rendezvous/hello.h"
 #include "collectives/rendezvous_options.h"
 #include "transport/time.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon::rendezvous {
 

@@ -9,7 +9,7 @@
 
 #include "collectives/rank_list.h"
 #include "transport/clock.h"
-#include "xdp/system_limits.h"
+#include "xdp/base/system_limits.h"
 
 namespace tarpon::rendezvous {
 namespace {

@@ -25,8 +25,8 @@
 #include "collectives/rendezvous/waiting_notice.h"
 #include "collectives/rendezvous_options.h"
 #include "transport/time.h"
-#include "xdp/private_descriptor.h"
-#include "xdp/result.h"
+#include "xdp/base/private_descriptor.h"
+#include "xdp/base/result.h"
 
 namespace tarpon::rendezvous {
 

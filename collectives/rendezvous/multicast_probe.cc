@@ -5,7 +5,7 @@
 #include "transport/clock.h"
 #include "transport/probe_packet.h"
 #include "transport/rank_mask.h"
-#include "xdp/printable.h"
+#include "xdp/base/printable.h"
 
 namespace tarpon::rendezvous {
 namespace {

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <sstream>
 
-#include "xdp/printable.h"
+#include "xdp/base/printable.h"
 
 namespace tarpon::rendezvous {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "collectives/rendezvous_options.h"
 #include "transport/time.h"
-#include "xdp/file_descriptor.h"
-#include "xdp/result.h"
+#include "xdp/base/file_descriptor.h"
+#include "xdp/base/result.h"
 
 namespace tarpon::rendezvous {
 

@@ -36,7 +36,7 @@
 #include "tools/system/process_usage.h"
 #include "transport/clock.h"
 #include "transport/ports/udp_socket.h"
-#include "xdp/file_descriptor.h"
+#include "xdp/base/file_descriptor.h"
 
 namespace tarpon::bench {
 namespace {

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <vector>
 
-#include "xdp/file_descriptor.h"
+#include "xdp/base/file_descriptor.h"
 
 namespace tarpon::bench {
 

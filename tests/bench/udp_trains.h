@@ -15,7 +15,7 @@
 #include <span>
 #include <vector>
 
-#include "xdp/file_descriptor.h"
+#include "xdp/base/file_descriptor.h"
 
 namespace tarpon::bench {
 

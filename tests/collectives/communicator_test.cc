@@ -16,7 +16,7 @@
 #include "transport/clock.h"
 #include "transport/counters.h"
 #include "transport/endpoint.h"
-#include "xdp/file_descriptor.h"
+#include "xdp/base/file_descriptor.h"
 
 namespace tarpon::communicator_test {
 namespace {

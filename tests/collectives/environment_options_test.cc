@@ -1,5 +1,5 @@
 // From variables and the network of this host to options: what is found, and what is refused.
-#include "collectives/environment_options.h"
+#include "collectives/environment/environment_options.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Which interface a job uses and why.
-#include "collectives/interfaces.h"
+#include "collectives/environment/interfaces.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

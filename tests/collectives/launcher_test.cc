@@ -1,5 +1,5 @@
 // Which rank this is, by each launcher's variables, and where the ranks meet.
-#include "collectives/launcher.h"
+#include "collectives/environment/launcher.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -21,8 +21,8 @@
 #include "bpf/wire.h"
 #include "transport/random.h"
 #include "transport/time.h"
-#include "xdp/file_descriptor.h"
-#include "xdp/result.h"
+#include "xdp/base/file_descriptor.h"
+#include "xdp/base/result.h"
 
 namespace tarpon::hostile {
 

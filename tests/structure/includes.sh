@@ -5,7 +5,8 @@
 #
 #   direction   tools -> collectives -> {transport, codec} -> xdp -> bpf; tests may use all
 #   leaf        codec includes the C++ standard library, xsimd and itself
-#   private     a folder inside xdp, codec, transport or collectives is for its own top folder, that
+#   private     a folder inside xdp, codec, transport or collectives, but xdp/base and
+#               collectives/environment, is for its own top folder, that
 #               folder's tests, the tests that drive parts of all folders, and the folders in the
 #               table `open` with their tests; so are folders of tools/ that are in that table
 #   public      a header that is installed includes only headers that are
@@ -43,7 +44,9 @@ includes() {
       function top(path) { return substr(path, 1, index(path, "/") - 1) }
       function say(rule) { printf "%s:%d: %s: %s\n", file, line, rule, text }
       function folder(path) { sub(/\/[^\/]*$/, "", path); return path }
-      function is_private(home) { return home in open || home ~ /^(xdp|codec|transport|collectives)\// }
+      function is_private(home) {
+        return home in open || (home ~ /^(xdp|codec|transport|collectives)\// && !(home in public_folder))
+      }
       function may_open(file, home, i, count, names, user) {
         user = folder(file)
         if (top(file) == top(home) || user ~ /^tests\/(support|simulation|fuzz|bench|hostile)$/) return 1
@@ -53,7 +56,8 @@ includes() {
         return 0
       }
       function is_public(path) {
-        return path in public || path ~ /^(xdp|codec|transport|collectives)\/[^\/]*\.h$/
+        return path in public || (folder(path) in public_folder && path ~ /\.h$/) ||
+               path ~ /^(xdp|codec|transport|collectives)\/[^\/]*\.h$/
       }
       function check_quoted(path, home) {
         if (!(path in known)) { say("quotes"); return }
@@ -113,6 +117,7 @@ includes() {
         open["transport/ports/xdp"] = "collectives/driver tools/doctor"
         open["transport/simulated"] = "tools/scale tools/simulation"
         # As tools/cmake/TarponInstall.cmake installs them.
+        public_folder["xdp/base"]; public_folder["collectives/environment"]
         public["bpf/wire.h"]; public["bpf/packet.h"]
         count = split(generated, names, "\n")
         for (i = 1; i <= count; ++i) { known[names[i]]; made[names[i]] }

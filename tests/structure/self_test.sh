@@ -28,9 +28,9 @@ good_tree() {
   rm -rf "$tree"
   mkdir -p "$tree"/{bpf,xdp,codec,transport/endpoint,collectives/engine,tests/transport}
   put bpf/wire.h '#ifndef TARPON_BPF_WIRE_H' '#define TARPON_BPF_WIRE_H' '#endif'
-  put xdp/result.h '#pragma once' '#include "bpf/wire.h"'
+  put xdp/base/result.h '#pragma once' '#include "bpf/wire.h"'
   put codec/codec.h '#pragma once' '#include <cstdint>' '#include <xsimd/xsimd.hpp>'
-  put transport/port.h '#pragma once' '#include "xdp/result.h"'
+  put transport/port.h '#pragma once' '#include "xdp/base/result.h"'
   put transport/endpoint/state.h '#pragma once' '#include "transport/port.h"'
   put transport/endpoint/state.cc '#include "transport/endpoint/state.h"'
   put collectives/engine/engine.h '#pragma once' '#include "transport/port.h"'
@@ -68,7 +68,7 @@ bash "$here/includes.sh" "$tree" >/dev/null || fail "the good tree was refused"
 
 once='#pragma once'
 refused direction xdp/a.h "$once" '#include "transport/port.h"'
-refused direction bpf/a.h '#ifndef TARPON_BPF_A_H' '#define TARPON_BPF_A_H' '#include "xdp/result.h"' '#endif'
+refused direction bpf/a.h '#ifndef TARPON_BPF_A_H' '#define TARPON_BPF_A_H' '#include "xdp/base/result.h"' '#endif'
 refused direction transport/a.cc '#include "collectives/engine/engine.h"'
 refused direction transport/a.cc '#include "codec/codec.h"'
 refused direction codec/a.cc '#include "bpf/wire.h"'

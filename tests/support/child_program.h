@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "transport/time.h"
-#include "xdp/file_descriptor.h"
+#include "xdp/base/file_descriptor.h"
 
 namespace tarpon::test {
 

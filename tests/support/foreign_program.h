@@ -6,7 +6,7 @@
 
 #include <array>
 
-#include "xdp/file_descriptor.h"
+#include "xdp/base/file_descriptor.h"
 
 namespace tarpon::testing_support {
 

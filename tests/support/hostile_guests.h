@@ -13,8 +13,8 @@
 
 #include "transport/rank.h"
 #include "transport/time.h"
-#include "xdp/file_descriptor.h"
-#include "xdp/result.h"
+#include "xdp/base/file_descriptor.h"
+#include "xdp/base/result.h"
 
 namespace tarpon::hostile {
 

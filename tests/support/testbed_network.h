@@ -17,7 +17,7 @@
 #include "tools/namespaces/testbed.h"
 #include "tools/system/subprocess.h"
 #include "transport/time.h"
-#include "xdp/file_descriptor.h"
+#include "xdp/base/file_descriptor.h"
 
 namespace tarpon::test {
 

@@ -153,7 +153,7 @@ class Remedies(unittest.TestCase):
                 ("tools/check/probe.cc", "choose a smaller -e", "-e")):
             self.assertIn((file, what), wrong_in(file, literal))
         for file, literal in (("xdp/program.cc", "tarpon xdp load {} --mode skb"),
-                              ("collectives/interfaces.cc", "name one with --interface"),
+                              ("collectives/environment/interfaces.cc", "name one with --interface"),
                               ("xdp/pins.cc", "ip netns exec does that: use nsenter --net=FILE")):
             self.assertEqual(wrong_in(file, literal), {})
 

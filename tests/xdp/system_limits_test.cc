@@ -1,5 +1,5 @@
 // Limits of the system, in words.
-#include "xdp/system_limits.h"
+#include "xdp/base/system_limits.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "collectives/environment_options.h"
+#include "collectives/environment/environment_options.h"
 #include "tools/allreduce/allreduce_options.h"
 #include "tools/cli/units.h"
 

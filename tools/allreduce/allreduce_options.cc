@@ -122,7 +122,7 @@ Result<Shares> parse_shares(const std::string& text) {
   if (shares.valid()) return shares;
   return fail(Error::Code::invalid_argument,
               fmt::format("\"{}\" is not even, not auto and not a list of weights, one for each "
-                          "rank, as 0.5,1,1,1",
+                          "rank and one of them above 0, as 0.5,1,1,1",
                           text));
 }
 

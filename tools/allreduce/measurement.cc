@@ -15,7 +15,7 @@
 #include "tools/cli/wrapped_text.h"
 #include "tools/job/rank_names.h"
 #include "transport/rank_mask.h"
-#include "xdp/printable.h"
+#include "xdp/base/printable.h"
 
 namespace tarpon {
 namespace {

@@ -12,7 +12,7 @@
 #include <new>
 #include <optional>
 
-#include "xdp/file_descriptor.h"
+#include "xdp/base/file_descriptor.h"
 
 namespace tarpon {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "tools/cli/files/whole_file.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

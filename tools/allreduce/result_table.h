@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tools/allreduce/measurement.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

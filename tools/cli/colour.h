@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "collectives/environment.h"
+#include "collectives/environment/environment.h"
 
 namespace tarpon {
 

@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "tools/system/host_info.h"
-#include "xdp/output_place.h"
+#include "xdp/base/output_place.h"
 
 namespace tarpon {
 namespace {

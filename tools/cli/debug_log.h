@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "collectives/environment.h"
-#include "xdp/result.h"
+#include "collectives/environment/environment.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

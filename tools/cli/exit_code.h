@@ -2,7 +2,7 @@
 #pragma once
 
 #include "tools/cli/voice.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

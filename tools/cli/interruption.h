@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "xdp/file_descriptor.h"
+#include "xdp/base/file_descriptor.h"
 
 namespace tarpon {
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "tools/cli/units.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon::cli {
 

@@ -10,9 +10,9 @@
 #include <string>
 #include <string_view>
 
-#include "collectives/probability.h"
+#include "collectives/environment/probability.h"
 #include "transport/time.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

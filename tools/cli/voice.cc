@@ -7,7 +7,7 @@
 #include <charconv>
 #include <cstdio>
 
-#include "collectives/launcher.h"
+#include "collectives/environment/launcher.h"
 #include "tools/cli/colour.h"
 
 namespace tarpon {

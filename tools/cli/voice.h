@@ -4,7 +4,7 @@
 #include <optional>
 #include <string_view>
 
-#include "collectives/environment.h"
+#include "collectives/environment/environment.h"
 #include "transport/port.h"
 
 namespace tarpon {

@@ -45,7 +45,8 @@ endif()
 # include each other relative to their own folder, so that they need no include path but the prefix's.
 # Each header of collectives/ can be included without its folder too: <tarpon/communicator.h>.
 set(TARPON_PUBLIC_HEADERS
-  collectives/tarpon.h collectives/communicator.h collectives/report_text.h collectives/environment_options.h
+  collectives/tarpon.h collectives/communicator.h collectives/report_text.h
+  collectives/environment/environment_options.h
   collectives/version.h codec/hadamard.h xdp/queue.h xdp/program.h transport/endpoint.h transport/port.h)
 set(headers ${TARPON_PUBLIC_HEADERS})
 file(REMOVE_RECURSE ${PROJECT_BINARY_DIR}/installed_headers)
@@ -58,9 +59,10 @@ while(headers)
   get_filename_component(folder ${header} DIRECTORY)
   get_filename_component(name ${header} NAME)
   file(READ ${header} text)
-  string(REGEX REPLACE "#include \"(bpf|xdp|codec|transport|collectives)/" "#include \"../\\1/" text "${text}")
+  string(REGEX REPLACE "[^/]+" ".." up ${folder})
+  string(REGEX REPLACE "#include \"(bpf|xdp|codec|transport|collectives)/" "#include \"${up}/\\1/" text "${text}")
   file(WRITE ${PROJECT_BINARY_DIR}/installed_headers/${header} "${text}")
-  if(folder STREQUAL "collectives")
+  if(folder MATCHES "^collectives")
     file(WRITE ${PROJECT_BINARY_DIR}/installed_headers/${name} "#include \"${header}\"\n")
   endif()
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${header})

@@ -5,8 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "collectives/environment.h"
-#include "collectives/interfaces.h"
+#include "collectives/environment/environment.h"
+#include "collectives/environment/interfaces.h"
 #include "tools/cli/colour.h"
 #include "tools/cli/exit_code.h"
 #include "tools/cli/files/report_output.h"

@@ -15,13 +15,13 @@
 #include <fstream>
 #include <memory>
 
-#include "collectives/interfaces.h"
+#include "collectives/environment/interfaces.h"
 #include "tools/system/capabilities.h"
 #include "tools/system/host_info.h"
 #include "transport/ports/udp_options.h"
 #include "transport/ports/udp_socket.h"
 #include "transport/ports/xdp/xdp_port.h"
-#include "xdp/file_descriptor.h"
+#include "xdp/base/file_descriptor.h"
 #include "xdp/kernel.h"
 #include "xdp/pins.h"
 

@@ -10,7 +10,7 @@
 #include "codec/hadamard.h"
 #include "collectives/driver/connect.h"
 #include "collectives/engine/kernels/reduce.h"
-#include "collectives/launcher.h"
+#include "collectives/environment/launcher.h"
 #include "tools/build_info.h"
 #include "tools/cli/environment_variables.h"
 #include "tools/cli/units.h"
@@ -20,7 +20,7 @@
 #include "tools/version.h"
 #include "transport/ports/udp_options.h"
 #include "xdp/pins.h"
-#include "xdp/printable.h"
+#include "xdp/base/printable.h"
 
 namespace tarpon {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/environment.h"
+#include "collectives/environment/environment.h"
 #include "transport/port.h"
 
 namespace tarpon {

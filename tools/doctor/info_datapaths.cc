@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include "collectives/interfaces.h"
+#include "collectives/environment/interfaces.h"
 #include "tools/doctor/doctor.h"
-#include "xdp/printable.h"
+#include "xdp/base/printable.h"
 
 namespace tarpon {
 namespace {

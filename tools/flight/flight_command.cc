@@ -15,7 +15,7 @@
 #include "tools/flight/merge.h"
 #include "tools/flight/verdict.h"
 #include "tools/job/rank_sockets.h"
-#include "xdp/printable.h"
+#include "xdp/base/printable.h"
 
 namespace tarpon {
 namespace {

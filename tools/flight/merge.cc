@@ -12,7 +12,7 @@
 #include <span>
 
 #include "transport/rank_mask.h"
-#include "xdp/file_descriptor.h"
+#include "xdp/base/file_descriptor.h"
 
 namespace tarpon {
 namespace {

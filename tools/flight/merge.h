@@ -11,7 +11,7 @@
 
 #include "collectives/flight/file.h"
 #include "tools/flight/flight_clock.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

@@ -17,8 +17,8 @@
 #include "tools/cli/exit_code.h"
 #include "tools/system/signal_queue.h"
 #include "tools/system/subreaper.h"
-#include "xdp/file_descriptor.h"
-#include "xdp/system_limits.h"
+#include "xdp/base/file_descriptor.h"
+#include "xdp/base/system_limits.h"
 
 namespace tarpon {
 namespace {

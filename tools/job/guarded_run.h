@@ -15,7 +15,7 @@
 
 #include <functional>
 
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

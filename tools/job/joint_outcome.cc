@@ -4,7 +4,7 @@
 
 #include "collectives/report_text.h"
 #include "transport/clock.h"
-#include "xdp/printable.h"
+#include "xdp/base/printable.h"
 
 namespace tarpon {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "collectives/rendezvous/control.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

@@ -24,8 +24,8 @@
 #include "tools/system/signal_queue.h"
 #include "tools/system/subreaper.h"
 #include "transport/clock.h"
-#include "xdp/file_descriptor.h"
-#include "xdp/system_limits.h"
+#include "xdp/base/file_descriptor.h"
+#include "xdp/base/system_limits.h"
 
 namespace tarpon {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "transport/port.h"
 #include "transport/time.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

@@ -23,7 +23,7 @@
 #include "collectives/flight/flight.h"
 #include "tools/namespaces/network_namespace.h"
 #include "transport/clock.h"
-#include "xdp/file_descriptor.h"
+#include "xdp/base/file_descriptor.h"
 
 namespace tarpon {
 namespace {

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "collectives/environment_options.h"
+#include "collectives/environment/environment_options.h"
 #include "tools/cli/colour.h"
 #include "tools/cli/exit_code.h"
 #include "tools/cli/files/report_output.h"
@@ -22,7 +22,7 @@
 #include "tools/namespaces/testbed.h"
 #include "tools/version.h"
 #include "transport/clock.h"
-#include "xdp/file_descriptor.h"
+#include "xdp/base/file_descriptor.h"
 
 namespace tarpon {
 namespace {

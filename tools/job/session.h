@@ -11,7 +11,7 @@
 #include "tools/job/connect_cost.h"
 #include "tools/job/options/job_options.h"
 #include "tools/job/options/launch_place.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

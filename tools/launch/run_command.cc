@@ -13,7 +13,7 @@
 #include <system_error>
 #include <variant>
 
-#include "collectives/environment_options.h"
+#include "collectives/environment/environment_options.h"
 #include "collectives/gloo/settings.h"
 #include "tools/cli/environment_variables.h"
 #include "tools/cli/exit_code.h"

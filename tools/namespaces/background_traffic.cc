@@ -19,7 +19,7 @@
 
 #include "tools/namespaces/network_namespace.h"
 #include "transport/clock.h"
-#include "xdp/file_descriptor.h"
+#include "xdp/base/file_descriptor.h"
 
 namespace tarpon {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "tools/namespaces/testbed.h"
 #include "transport/time.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

@@ -5,8 +5,8 @@
 #include <functional>
 #include <vector>
 
-#include "xdp/file_descriptor.h"
-#include "xdp/result.h"
+#include "xdp/base/file_descriptor.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

@@ -22,7 +22,7 @@
 #include <string>
 
 #include "transport/port.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

@@ -7,7 +7,7 @@
 
 #include "tools/cli/option_table.h"
 #include "tools/namespaces/testbed.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 
@@ -24,7 +24,7 @@ Result<TestbedLoss> parse_burst_loss(std::string_view text);
 /// --tcp-congestion, into this group. The caller sets ranks and seed.
 void add_shape_options(cli::OptionTable& table, const std::string& group, TestbedOptions& options);
 
-/// Whether any of them was given.
+/// Whether any of them was given, --mtu with another value than its default.
 bool is_shaped(const TestbedOptions& options);
 
 }  // namespace tarpon

@@ -14,7 +14,7 @@
 #include "tools/scale/straggler_trace.h"
 #include "transport/simulated/delay_trace.h"
 #include "transport/time.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon::scale {
 

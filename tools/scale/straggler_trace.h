@@ -8,7 +8,7 @@
 
 #include "tools/scale/tail.h"
 #include "transport/port.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon::scale {
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "xdp/printable.h"
+#include "xdp/base/printable.h"
 
 namespace tarpon {
 namespace {

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

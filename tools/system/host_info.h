@@ -16,7 +16,7 @@ struct HostInfo {
 };
 
 /// Reads /proc and asks the kernel; never fails, unknown texts are empty. An interface's driver:
-/// collectives/interfaces.h.
+/// collectives/environment/interfaces.h.
 HostInfo read_host_info();
 
 /// The program of this process and its arguments, with blanks between them.

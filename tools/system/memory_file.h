@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "xdp/file_descriptor.h"
-#include "xdp/result.h"
+#include "xdp/base/file_descriptor.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

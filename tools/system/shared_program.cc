@@ -14,7 +14,7 @@
 #include <memory>
 #include <sstream>
 
-#include "xdp/file_descriptor.h"
+#include "xdp/base/file_descriptor.h"
 #include "xdp/pins.h"
 
 // Made by tarpon_embed_bpf().

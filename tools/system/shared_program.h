@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "xdp/attached.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

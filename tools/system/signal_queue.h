@@ -11,7 +11,7 @@
 
 #include "transport/clock.h"
 #include "transport/time.h"
-#include "xdp/file_descriptor.h"
+#include "xdp/base/file_descriptor.h"
 
 namespace tarpon {
 

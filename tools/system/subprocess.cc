@@ -11,7 +11,7 @@
 #include <csignal>
 
 #include "tools/system/memory_file.h"
-#include "xdp/file_descriptor.h"
+#include "xdp/base/file_descriptor.h"
 
 namespace tarpon {
 namespace {

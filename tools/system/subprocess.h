@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "transport/time.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

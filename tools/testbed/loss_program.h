@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "bpf/loss.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 struct bpf_object;
 

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <functional>
 
-#include "collectives/interfaces.h"
+#include "collectives/environment/interfaces.h"
 #include "tools/cli/confirmation.h"
 #include "tools/cli/units.h"
 #include "tools/system/capabilities.h"

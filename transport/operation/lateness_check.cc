@@ -7,9 +7,8 @@
 namespace tarpon {
 namespace {
 
-/// Number of READYs that a peer repeats in vain before this rank asks. The last of them leaves
-/// after half of the shortest bound, or after eight of the peer's quiet delays where those are
-/// shorter.
+/// Number of READYs that a peer repeats in vain before this rank asks. The third one leaves
+/// eight quiet delays after the operation opened (RELIABILITY.md, "Announcing").
 constexpr std::uint32_t kLongWait = 3;
 
 bool all_sent(Operation& operation) {

@@ -14,7 +14,7 @@
 #include "transport/port.h"
 #include "transport/ports/udp_group.h"
 #include "transport/ports/udp_socket.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

@@ -11,8 +11,8 @@
 #include <cstdint>
 
 #include "transport/ports/udp_socket.h"
-#include "xdp/private_descriptor.h"
-#include "xdp/result.h"
+#include "xdp/base/private_descriptor.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

@@ -10,7 +10,7 @@
 #include <span>
 
 #include "transport/port.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

@@ -24,8 +24,8 @@
 #include <cstdint>
 #include <string>
 
-#include "xdp/private_descriptor.h"
-#include "xdp/result.h"
+#include "xdp/base/private_descriptor.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

@@ -7,8 +7,8 @@
 #include <cerrno>
 #include <cstdint>
 
-#include "xdp/private_descriptor.h"
-#include "xdp/result.h"
+#include "xdp/base/private_descriptor.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

@@ -6,7 +6,7 @@
 
 #include "transport/port.h"
 #include "transport/time.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

@@ -23,7 +23,7 @@
 #include "collectives/flight/file.h"
 #include "tests/support/sanitized.h"
 #include "transport/clock.h"
-#include "xdp/file_descriptor.h"
+#include "xdp/base/file_descriptor.h"
 
 namespace tarpon::flight_test {
 namespace {

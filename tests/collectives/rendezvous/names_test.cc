@@ -14,7 +14,7 @@
 #include <string>
 #include <thread>
 
-#include "collectives/interfaces.h"
+#include "collectives/environment/interfaces.h"
 #include "tests/support/rendezvous_job.h"
 
 namespace tarpon::names_test {

@@ -20,7 +20,7 @@
 
 #include "tools/job/line_merger.h"
 #include "tools/system/signal_queue.h"
-#include "xdp/file_descriptor.h"
+#include "xdp/base/file_descriptor.h"
 
 namespace tarpon::process_group_test {
 namespace {

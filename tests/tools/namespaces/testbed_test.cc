@@ -14,13 +14,13 @@
 #include <filesystem>
 #include <set>
 
-#include "collectives/interfaces.h"
+#include "collectives/environment/interfaces.h"
 #include "tests/support/testbed_network.h"
 #include "tools/job/process_group.h"
 #include "tools/namespaces/background_traffic.h"
 #include "tools/namespaces/network_namespace.h"
 #include "transport/clock.h"
-#include "xdp/file_descriptor.h"
+#include "xdp/base/file_descriptor.h"
 
 namespace tarpon::testbed_test {
 namespace {

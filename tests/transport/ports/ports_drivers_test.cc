@@ -12,7 +12,7 @@
 
 #include "tests/support/live_ports.h"
 #include "transport/clock.h"
-#include "xdp/file_descriptor.h"
+#include "xdp/base/file_descriptor.h"
 
 namespace tarpon::ports_drivers_test {
 namespace {

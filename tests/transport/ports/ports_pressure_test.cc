@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "tests/support/live_ports.h"
-#include "xdp/file_descriptor.h"
+#include "xdp/base/file_descriptor.h"
 
 namespace tarpon::ports_pressure_test {
 namespace {

@@ -5,7 +5,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

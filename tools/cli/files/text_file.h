@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

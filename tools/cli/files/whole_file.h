@@ -9,9 +9,9 @@
 #include <string>
 #include <string_view>
 
-#include "xdp/file_descriptor.h"
-#include "xdp/output_place.h"
-#include "xdp/result.h"
+#include "xdp/base/file_descriptor.h"
+#include "xdp/base/output_place.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 
@@ -22,7 +22,7 @@ class WholeFile {
   /// Opens a file in the directory of `path`, or of the target of a symbolic link, which need not
   /// exist yet. A file that exists keeps its permissions, and its owner where this process may give
   /// files away. A path that is_direct() is opened and written directly. Errors: io, permission; a
-  /// symbolic link of another user is refused (xdp/output_place.h).
+  /// symbolic link of another user is refused (xdp/base/output_place.h).
   static Result<WholeFile> create(const std::string& path);
 
   /// Checks before long work whether create() succeeds. Opens no device and no pipe.

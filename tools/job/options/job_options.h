@@ -11,7 +11,7 @@
 #include "tools/job/options/launch_place.h"
 #include "tools/namespaces/testbed.h"
 #include "transport/ports/udp_options.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

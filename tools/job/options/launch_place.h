@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "collectives/launcher.h"
+#include "collectives/environment/launcher.h"
 #include "tools/cli/debug_log.h"
 #include "tools/cli/voice.h"
 

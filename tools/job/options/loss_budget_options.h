@@ -7,7 +7,7 @@
 
 #include "collectives/membership/agreement.h"
 #include "tools/cli/option_table.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "xdp/output_place.h"
+#include "xdp/base/output_place.h"
 
 namespace tarpon {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "tools/simulation/simulation.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

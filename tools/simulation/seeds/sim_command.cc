@@ -15,7 +15,7 @@
 #include "tools/simulation/seeds/events.h"
 #include "tools/simulation/seeds/sweep.h"
 #include "transport/simulated/delay_trace.h"
-#include "xdp/output_place.h"
+#include "xdp/base/output_place.h"
 
 namespace tarpon {
 namespace {

@@ -71,6 +71,6 @@ class AloneError(TarponError):
     def __init__(self, step: int, ranks: int, left_out: str):
         present = "this rank is alone" if ranks == 1 else f"{ranks} ranks are left"
         super().__init__(
-            f"step {step}: {present}, and the others may have gone on, or have ended: {left_out}; start "
-            "the job again from a checkpoint"
+            f"step {step}: {present}, and the others may have gone on, or have ended: {left_out}; look "
+            "at their logs, and start the job again from a checkpoint"
         )

@@ -15,7 +15,7 @@
 #include <optional>
 #include <thread>
 
-#include "xdp/lockable_memory.h"
+#include "xdp/base/lockable_memory.h"
 
 namespace tarpon {
 namespace {

@@ -17,8 +17,8 @@
 
 #include "transport/ports/aligned_bytes.h"
 #include "transport/ports/rx_batch.h"
-#include "xdp/private_descriptor.h"
-#include "xdp/result.h"
+#include "xdp/base/private_descriptor.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

@@ -16,7 +16,7 @@
 #include "transport/ports/xdp/xdp_receiver.h"
 #include "transport/ports/xdp/xdp_sender.h"
 #include "xdp/neighbours.h"
-#include "xdp/private_descriptor.h"
+#include "xdp/base/private_descriptor.h"
 
 namespace tarpon {
 

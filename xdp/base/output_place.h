@@ -12,8 +12,8 @@
 #include <cstdio>
 #include <string>
 
-#include "xdp/file_descriptor.h"
-#include "xdp/result.h"
+#include "xdp/base/file_descriptor.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

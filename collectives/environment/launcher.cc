@@ -1,4 +1,4 @@
-#include "collectives/launcher.h"
+#include "collectives/environment/launcher.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "collectives/rendezvous/address.h"
-#include "xdp/printable.h"
+#include "xdp/base/printable.h"
 
 namespace tarpon {
 namespace {

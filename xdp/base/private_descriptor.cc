@@ -1,4 +1,4 @@
-#include "xdp/private_descriptor.h"
+#include "xdp/base/private_descriptor.h"
 
 #include <fcntl.h>
 #include <pthread.h>

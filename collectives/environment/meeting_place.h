@@ -5,9 +5,9 @@
 #include <memory>
 #include <string>
 
-#include "collectives/interfaces.h"
-#include "xdp/file_descriptor.h"
-#include "xdp/result.h"
+#include "collectives/environment/interfaces.h"
+#include "xdp/base/file_descriptor.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

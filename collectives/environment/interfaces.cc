@@ -1,4 +1,4 @@
-#include "collectives/interfaces.h"
+#include "collectives/environment/interfaces.h"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -17,8 +17,8 @@
 #include <memory>
 
 #include "collectives/rendezvous/sockets.h"
-#include "xdp/file_descriptor.h"
-#include "xdp/system_limits.h"
+#include "xdp/base/file_descriptor.h"
+#include "xdp/base/system_limits.h"
 
 namespace tarpon {
 namespace {

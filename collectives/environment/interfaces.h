@@ -9,10 +9,10 @@
 #include <string_view>
 #include <vector>
 
-#include "collectives/environment.h"
+#include "collectives/environment/environment.h"
 #include "collectives/rendezvous_options.h"
 #include "transport/time.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

@@ -1,4 +1,4 @@
-#include "collectives/probability.h"
+#include "collectives/environment/probability.h"
 
 #include <fmt/format.h>
 

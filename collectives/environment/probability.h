@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

@@ -17,7 +17,7 @@
 #include <cstddef>
 #include <utility>
 
-#include "xdp/file_descriptor.h"
+#include "xdp/base/file_descriptor.h"
 
 namespace tarpon {
 

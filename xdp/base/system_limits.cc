@@ -1,4 +1,4 @@
-#include "xdp/system_limits.h"
+#include "xdp/base/system_limits.h"
 
 #include <fmt/format.h>
 #include <sys/resource.h>

@@ -8,10 +8,10 @@
 #include <optional>
 #include <string>
 
-#include "collectives/environment.h"
+#include "collectives/environment/environment.h"
 #include "collectives/rendezvous_options.h"
 #include "transport/port.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 

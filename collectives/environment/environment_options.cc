@@ -1,4 +1,4 @@
-#include "collectives/environment_options.h"
+#include "collectives/environment/environment_options.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <charconv>
 #include <utility>
 
-#include "collectives/probability.h"
+#include "collectives/environment/probability.h"
 #include "transport/clock.h"
 
 namespace tarpon {

@@ -1,4 +1,4 @@
-#include "xdp/output_place.h"
+#include "xdp/base/output_place.h"
 
 #include <fcntl.h>
 #include <linux/magic.h>

@@ -1,10 +1,10 @@
-#include "collectives/meeting_place.h"
+#include "collectives/environment/meeting_place.h"
 
 #include <arpa/inet.h>
 
 #include <utility>
 
-#include "collectives/environment_options.h"
+#include "collectives/environment/environment_options.h"
 #include "collectives/rendezvous/sockets.h"
 
 namespace tarpon {

@@ -7,11 +7,11 @@
 #include <optional>
 #include <string>
 
-#include "collectives/environment.h"
-#include "collectives/interfaces.h"
-#include "collectives/launcher.h"
+#include "collectives/environment/environment.h"
+#include "collectives/environment/interfaces.h"
+#include "collectives/environment/launcher.h"
 #include "collectives/options.h"
-#include "xdp/result.h"
+#include "xdp/base/result.h"
 
 namespace tarpon {
 
