@@ -11,6 +11,10 @@ bool may_run_bounded(const AllreduceArguments& arguments) {
   return arguments.mode == Mode::bounded && can_be_bounded(arguments.type, arguments.function);
 }
 
+std::uint64_t bucket_bytes(const AllreduceArguments& arguments) {
+  return arguments.count * element_bytes(arguments.type);
+}
+
 std::string_view name(Status status) {
   switch (status) {
     case Status::complete:

@@ -93,6 +93,9 @@ bool can_be_bounded(DataType type, ReduceOp function);
 /// Whether `arguments` ask for a bounded call, and their type and function can be bounded.
 bool may_run_bounded(const AllreduceArguments& arguments);
 
+/// Size of the input.
+std::uint64_t bucket_bytes(const AllreduceArguments& arguments);
+
 enum class Status : std::uint8_t {
   complete,   // every contribution is in
   partial,    // bounded mode: the report says what is missing

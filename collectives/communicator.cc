@@ -159,7 +159,7 @@ Result<void> Communicator::set_loss_target(double share) {
     return fail(Error::Code::invalid_argument,
                 fmt::format("loss target {}: give a share above 0 and below 1", share));
   }
-  state_->driven().tell([&](Engine& engine) { engine.bounds().set_loss_target(share); });
+  state_->driven().tell([&](Engine& engine) { engine.learnt().bounds.set_loss_target(share); });
   return {};
 }
 

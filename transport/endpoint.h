@@ -37,13 +37,18 @@
 
 namespace tarpon {
 
-/// What an endpoint holds besides its open operations. All of it has limits.
+/// What an endpoint holds. All of it has limits.
 struct EndpointMemory {
+  std::uint32_t open_operations = 0;   // submitted here, and not closed
+  std::uint32_t queued = 0;            // control packets and answers that wait to be polled
   std::uint32_t active_tags = 0;       // that some live peer has not passed
   std::uint32_t retained_entries = 0;  // results of closed operations, for peers
   std::uint64_t retained_bytes = 0;    // their memory, bookkeeping included
   std::uint32_t early_operations = 0;  // not begun here, but packets of them came
   std::uint32_t parked = 0;            // packets that wait for their operation
+
+  /// Whether nothing is open or retained, and nothing waits to be polled.
+  bool idle() const { return open_operations + retained_entries + queued == 0; }
 };
 
 class Endpoint {
@@ -78,7 +83,6 @@ class Endpoint {
   /// has closed, and on a late rank. REQUIRES: set_ends() was called.
   void end_stage(OperationHandle operation, std::size_t stage, Time now);
 
-  /// What the endpoint holds for operations that are over, or not begun.
   EndpointMemory memory() const;
 
   /// Looks at an operation.
@@ -152,9 +156,6 @@ class Endpoint {
   /// Describes what is going on now. Fills only the parts of `out` that are in use: pass a fresh
   /// snapshot, or one that an earlier call filled.
   void snapshot(EndpointSnapshot& out) const;
-
-  /// Whether nothing is open or retained, and no packet waits to be polled.
-  bool idle() const;
 
  private:
   struct State;

@@ -14,8 +14,8 @@
 
 #include "xdp/attached.h"
 #include "xdp/base/private_descriptor.h"
-#include "xdp/program_maps.h"
 #include "xdp/base/result.h"
+#include "xdp/program_maps.h"
 
 namespace tarpon::xdp {
 

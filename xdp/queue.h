@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "xdp/frame_pool.h"
 #include "xdp/base/result.h"
+#include "xdp/frame_pool.h"
 #include "xdp/socket.h"
 #include "xdp/umem.h"
 

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "xdp/attached.h"
-#include "xdp/holders.h"
 #include "xdp/base/lockable_memory.h"
+#include "xdp/holders.h"
 #include "xdp/socket_list.h"
 
 namespace tarpon::xdp {

@@ -9,9 +9,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "xdp/kernel.h"
 #include "xdp/base/private_descriptor.h"
 #include "xdp/base/result.h"
+#include "xdp/kernel.h"
 #include "xdp/ring.h"
 #include "xdp/umem.h"
 

@@ -26,13 +26,13 @@ Driven::~Driven() {
 std::shared_ptr<PendingCall> Driven::submit(const AllreduceArguments& arguments, bool waits) {
   const Time asked = monotonic_now();
   Engine& engine = engine_.engine();
-  const bool nonfinite = engine.looks_nonfinite(arguments);
+  const bool nonfinite = engine.rules().looks_nonfinite(arguments);
   // Without the lock, since it may be large: encoding must find no NaN in the output, which a call
   // that follows reads in place of an input. The output of a call that is refused stays as it is.
   if (arguments.follows) {
     if (behind(arguments.tag) == 0) return nullptr;
-    if (!engine.refusal(arguments)) {
-      std::memset(arguments.output, 0, arguments.count * element_bytes(arguments.type));
+    if (!engine.rules().refusal(arguments)) {
+      std::memset(arguments.output, 0, bucket_bytes(arguments));
     }
   }
   const Driver::Lock lock = driver_.claim();

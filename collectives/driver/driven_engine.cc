@@ -24,7 +24,7 @@ bool DrivenEngine::has_work(Time now) const {
 DrivenEngine::Round DrivenEngine::progress(bool piece_has_ended) {
   Round round;
   const std::size_t before = engine_.outstanding();
-  round.moved = engine_.progress(monotonic_now()) || piece_has_ended || engine_.has_piece();
+  round.moved = engine_.progress(monotonic_now()) || piece_has_ended || engine_.pieces().any();
   if (engine_.outstanding() != before || piece_has_ended) {
     round.moved = round.calls_ended = true;  // a caller of poll() wants to know
     membership_.wish_eviction(engine_.take_eviction_wish());

@@ -316,17 +316,17 @@ DrivenEngine* Driver::run_piece(Lock& lock) {
   DrivenEngine* working = nullptr;
   for (std::size_t i = 0; i < driven_.size() && working == nullptr; ++i) {
     DrivenEngine* const one = driven_[(turn_ + i) % driven_.size()];
-    if (one->engine().has_piece()) working = one;
+    if (one->engine().pieces().any()) working = one;
   }
   if (working == nullptr) return nullptr;
   ++turn_;
-  const Piece piece = working->engine().take_piece(monotonic_now());
+  const Piece piece = working->engine().pieces().take(monotonic_now());
   working_ = working;
   lock.unlock();
   piece.run();
   lock.lock();
   working_ = nullptr;
-  working->engine().piece_ended(monotonic_now());
+  working->engine().pieces().ended(monotonic_now());
   return working;
 }
 

@@ -21,10 +21,6 @@ bool before(std::uint32_t a, std::uint32_t b) {
   return static_cast<std::int32_t>(a - b) < 0;
 }
 
-std::uint64_t bytes_of(const AllreduceArguments& arguments) {
-  return arguments.count * element_bytes(arguments.type);
-}
-
 /// How much later this rank began a call than half of the ranks: too short by the time from the end
 /// of its last stage to the end of the call.
 Duration lag_of(const Report& report) {
@@ -42,7 +38,7 @@ TimesAByte times_a_byte(const std::vector<std::shared_ptr<PendingCall>>& calls) 
   Duration whole{}, lag{};
   for (const auto& call : calls) {
     if (!call->done || call->report.status != Status::complete) continue;
-    bytes += static_cast<double>(bytes_of(call->arguments));
+    bytes += static_cast<double>(bucket_bytes(call->arguments));
     whole += call->report.elapsed;
     lag += lag_of(call->report);
   }
@@ -83,12 +79,13 @@ bool LearntShares::learns(const AllreduceArguments& arguments) const {
   return arguments.learn_shares && ranks_ > 2 && arguments.tag < kLearningTags &&
          arguments.algorithm == Algorithm::tar && !may_run_bounded(arguments) &&
          arguments.shares.even() && arguments.count < UINT64_MAX / 8 &&
-         bytes_of(arguments) >= kSmallest;
+         bucket_bytes(arguments) >= kSmallest;
 }
 
 std::shared_ptr<PendingCall> LearntShares::submit(AllreduceArguments arguments, bool nonfinite,
                                                   Time asked, Time now) noexcept {
-  const bool refused = engine_.refusal(arguments).has_value();  // as it is: the engine says why
+  const bool refused =
+      engine_.rules().refusal(arguments).has_value();  // as it is: the engine says why
   if (!refused) arguments.learn_shares = learns(arguments);
   if (refused || !arguments.learn_shares) return engine_.submit(arguments, nonfinite, asked, now);
   bool held = false;
@@ -161,7 +158,7 @@ void LearntShares::begin_call(Tag& tag, const std::shared_ptr<PendingCall>& call
     return;
   }
   if (!std::exchange(tag.measures_link, true)) {
-    meter_.begin(std::max<std::uint64_t>(1, bytes_of(call->arguments) / kWindows));
+    meter_.begin(std::max<std::uint64_t>(1, bucket_bytes(call->arguments) / kWindows));
   }
   tag.measured.push_back(call);
 }

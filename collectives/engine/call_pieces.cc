@@ -38,7 +38,7 @@ Piece CallPieces::take(Time now) {
   return piece;
 }
 
-bool CallPieces::ended(Time now) {
+void CallPieces::ended(Time now) {
   const Taken taken = std::move(*taken_);
   taken_.reset();
   const Duration took = now - taken.since;
@@ -50,21 +50,20 @@ bool CallPieces::ended(Time now) {
     taken.call->end();
   } else {
     taken.encoding->piece_ended(took);
-    return taken.encoding->done();
+    startable_ |= taken.encoding->done();
   }
-  return false;
 }
 
-bool CallPieces::end_before_start(PendingCall& call) {
+void CallPieces::end_before_start(PendingCall& call) {
   std::unique_ptr<Encoding> encoding = coded_.take(call);
   const bool encoded = encoding != nullptr;
+  startable_ |= encoded;
   if (encoded && taken_ && taken_->encoding == encoding.get()) {
     taken_->ended = std::move(encoding);
     taken_->call_over = true;
   } else {
     call.end();
   }
-  return encoded;
 }
 
 }  // namespace tarpon

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "collectives/engine/call/pending_call.h"
@@ -29,12 +30,16 @@ class CallPieces {
   /// The next piece, of the oldest call first. It runs until ended(). Throws std::bad_alloc, and
   /// changes nothing then. REQUIRES: any().
   Piece take(Time now);
-  /// The piece has run. Returns whether a call that waits is encoded now, and may start.
-  bool ended(Time now);
+  /// The piece has run. Engine::progress() goes on with its call.
+  void ended(Time now);
+
+  // -- for the engine
 
   /// Ends a call that has not begun, whose report is filled: at once, or when its piece has ended.
-  /// Returns whether its bucket was encoded, so that a later call may start.
-  bool end_before_start(PendingCall& call);
+  void end_before_start(PendingCall& call);
+  /// Whether a call may have become able to start since this was asked last: a bucket is encoded,
+  /// or its call has ended.
+  bool take_startable() { return std::exchange(startable_, false); }
   /// Calls that are over, and are done when their piece ends.
   std::size_t ending() const { return taken_ && taken_->call_over ? 1 : 0; }
 
@@ -53,6 +58,7 @@ class CallPieces {
   const RunningCalls& running_;
   const std::uint64_t piece_bytes_;
   std::optional<Taken> taken_;
+  bool startable_ = false;
 };
 
 }  // namespace tarpon

@@ -8,73 +8,88 @@
 #include <utility>
 
 #include "collectives/engine/bounded/tar_call.h"
-#include "collectives/engine/call/work_rate.h"
-#include "collectives/engine/coded/coded_calls.h"
 #include "collectives/engine/coded/encoding.h"
 #include "collectives/engine/exact/scheduled_call.h"
 #include "collectives/engine/flight_events.h"
-#include "collectives/engine/kernels/reduce.h"
 #include "collectives/rank_list.h"
 #include "transport/rank_mask.h"
 
 namespace tarpon {
+namespace {
+
+/// The late ranks of the call of the tag that runs; nullopt: none does.
+std::optional<std::vector<Rank>> late_ranks(
+    const std::vector<std::unique_ptr<RunningCall>>& running, std::uint32_t tag) {
+  for (const auto& operation : running) {
+    if (!operation->over() && operation->call().arguments.tag == tag) {
+      return operation->blame().late();
+    }
+  }
+  return std::nullopt;
+}
+
+/// Whether the port holds no packet of `operation`, which is over. Drops the packets that the port
+/// could not send by its deadline; those of other operations stay in the port.
+bool is_released(Port& port, const RunningCall& operation, Time now) {
+  const Lender lender = lender_of(operation.handle());
+  if (!port.holds(lender)) return true;
+  if (now < operation.next_deadline()) return false;
+  port.drop_unsent(lender);
+  return true;
+}
+
+/// Sends what is due. Returns whether a packet was.
+bool transmit(Endpoint& endpoint, Port& port, Time now) {
+  constexpr std::size_t kTrains = 4;
+  constexpr int kRounds = 2;
+  bool moved = false;
+  for (int round = 0; round < kRounds; ++round) {
+    const std::size_t want = std::max<std::size_t>(16, port.capabilities().burst * kTrains);
+    const std::span<TxPacket> frames = port.transmit_frames(want);
+    if (frames.empty()) break;
+    const std::size_t used = endpoint.poll_transmit(now, frames);
+    if (used == 0) break;
+    port.transmit(frames.first(used));
+    moved = true;
+  }
+  return moved;
+}
+
+}  // namespace
 
 Engine::Engine(const EngineOptions& options, Port& port)
     : options_(options),
       port_(port),
+      rules_(options.endpoint.world_size, options.slot_bytes, options.mechanisms),
       endpoint_(options.endpoint, port.capabilities()),
-      bounds_(std::make_unique<Bounds>(BoundsOptions{.world_size = options.endpoint.world_size,
-                                                     .loss_target = options.mechanisms.loss_target,
-                                                     .x_loop = options.mechanisms.x_loop})),
-      coded_calls_(std::make_unique<CodedCalls>(
-          CodedCalls::Setting{.encoding = {.world = options.endpoint.world_size,
-                                           .slot_bytes = options.slot_bytes,
-                                           .seed = std::uint64_t{options.endpoint.job} << 16 |
-                                                   options.endpoint.communicator,
-                                           .piece_bytes = options.piece_bytes},
-                              .mechanisms = options.mechanisms,
-                              .memory = options.call_memory})),
-      partial_buffers_(std::make_unique<FloatBufferPool>(options.call_memory)),
-      work_rates_{std::make_unique<WorkRate>(), std::make_unique<WorkRate>()},
-      pieces_(*coded_calls_, running_, options.piece_bytes),
+      learnt_({.world_size = options.endpoint.world_size,
+               .loss_target = options.mechanisms.loss_target,
+               .x_loop = options.mechanisms.x_loop}),
+      coded_calls_({.encoding = {.world = options.endpoint.world_size,
+                                 .slot_bytes = options.slot_bytes,
+                                 .seed = std::uint64_t{options.endpoint.job} << 16 |
+                                         options.endpoint.communicator,
+                                 .piece_bytes = options.piece_bytes},
+                    .mechanisms = options.mechanisms,
+                    .memory = options.call_memory}),
+      partial_buffers_(options.call_memory),
+      pieces_(coded_calls_, running_, options.piece_bytes),
       unbegun_({.options = options_.endpoint,
                 .endpoint = endpoint_,
-                .coded = *coded_calls_,
+                .coded = coded_calls_,
                 .pieces = pieces_}),
       facts_(options.endpoint.world_size) {}
 
 Engine::~Engine() = default;
 
-// The input is searched before the first packet, not slot by slot as it is sent: packets sent
-// before the find would not be marked, and a rank that received only those would end with a finite
-// result. The search is a separate pass over the input: 0.01 ns a byte from L1, 0.03 from the
-// last-level cache (25 MiB: 0.9 ms), 0.14 from memory (AVX-512, one Sapphire Rapids core of a
-// virtual machine; half of memcpy's time). `--without nonfinite` turns it off.
-bool Engine::looks_nonfinite(const AllreduceArguments& arguments) const {
-  if (!options_.mechanisms.nonfinite || options_.endpoint.world_size == 1) return false;
-  if (arguments.follows || !may_run_bounded(arguments) || refusal(arguments)) return false;
-  // Encoding finds NaN and infinity as well.
-  if (options_.mechanisms.codec == CodecRule::on && arguments.type == DataType::float32) {
-    return false;
-  }
-  return !reduce_kernels(arguments.type, arguments.function)
-              .finite(arguments.input, arguments.count);
-}
-
-std::optional<Refusal> Engine::refusal(const AllreduceArguments& arguments) const {
-  return refusal_of(arguments, {.world = options_.endpoint.world_size,
-                                .slot_bytes = options_.slot_bytes,
-                                .rotation = options_.mechanisms.rotation});
-}
-
 std::shared_ptr<PendingCall> Engine::submit(const AllreduceArguments& arguments, Time now) {
-  return submit(arguments, looks_nonfinite(arguments), now, now);
+  return submit(arguments, rules_.looks_nonfinite(arguments), now, now);
 }
 
 std::shared_ptr<PendingCall> Engine::submit(const AllreduceArguments& arguments, bool nonfinite,
                                             Time asked, Time now, bool held) noexcept {
   if (outstanding() == 0) driven_ = now;
-  std::optional<Refusal> refused = refusal(arguments);
+  std::optional<Refusal> refused = rules_.refusal(arguments);
   std::shared_ptr<PendingCall> call;
   try {
     call = std::allocate_shared<PendingCall>(
@@ -103,7 +118,7 @@ std::shared_ptr<PendingCall> Engine::submit(const AllreduceArguments& arguments,
   if (refused) {
     unbegun_.refuse(*call, *refused, asked, now);
   } else {
-    coded_calls_->note_submitted(arguments, outstanding());
+    coded_calls_.note_submitted(arguments, outstanding());
   }
   held = held && !refused;
   UnbegunCalls::Waiting next{
@@ -139,7 +154,7 @@ bool Engine::start(const UnbegunCalls::Waiting& next, Time now) noexcept {
   } else {
     try {
       const std::uint32_t number = endpoint_.tags().next_number(next.call->arguments.tag);
-      if (!coded_calls_->may_begin(next.call, number, next.submitted, now)) return false;
+      if (!coded_calls_.may_begin(next.call, number, next.submitted, now)) return false;
       open(next, now);
     } catch (const std::bad_alloc&) {
       refused = no_memory();
@@ -148,7 +163,7 @@ bool Engine::start(const UnbegunCalls::Waiting& next, Time now) noexcept {
     }
   }
   if (refused) {
-    coded_calls_->take(*next.call);
+    coded_calls_.take(*next.call);
     unbegun_.refuse(*next.call, *refused, next.submitted, now);
     pass_over(*next.call, now);
     return true;
@@ -167,18 +182,18 @@ void Engine::open(const UnbegunCalls::Waiting& next, Time now) {
       .world = endpoint.world_size,
       .slot_bytes = options_.slot_bytes,
       .mechanisms = options_.mechanisms,
-      .bounds = bounds_.get(),
+      .bounds = &learnt_.bounds,
       .memory = options_.call_memory,
-      .partial_buffers = partial_buffers_.get(),
+      .partial_buffers = &partial_buffers_,
       .piece_bytes = options_.piece_bytes,
-      .epoch = coded_calls_->epochs().at(tag, endpoint_.tags().next_number(tag)),
+      .epoch = coded_calls_.epochs().at(tag, endpoint_.tags().next_number(tag)),
       .absent = absent_,
       .open = static_cast<std::uint32_t>(running_.size() + 1),
       .behind = next.behind};
   running_.reserve(running_.size() + 1);
-  const std::unique_ptr<Encoding> encoding = coded_calls_->take(*next.call);
+  const std::unique_ptr<Encoding> encoding = coded_calls_.take(*next.call);
   setting.began = encoding ? encoding->began() : now;
-  setting.work_rate = work_rates_[encoding ? 1 : 0].get();
+  setting.work_rate = encoding ? &learnt_.coded_work : &learnt_.uncoded_work;
   const AllreduceArguments& arguments = next.call->arguments;
   // A call that calibrates a bound runs like a bounded call, because its time stands for theirs.
   if (!may_run_bounded(arguments)) {
@@ -232,29 +247,9 @@ void Engine::handle_event(RunningCall& operation, const Event& event, Time now) 
   // The result lacks the data of that epoch and is partial. This rank joins the epoch with its next
   // operation.
   const Report& report = operation.call().report;
-  coded_calls_->epochs().seen(
+  coded_calls_.epochs().seen(
       report.tag, report.operation + 1,
       {event.epoch.number, event.epoch.form == static_cast<std::uint8_t>(Codec::hadamard)});
-}
-
-/// The late ranks of the call of the tag that runs; nullopt: none does.
-std::optional<std::vector<Rank>> Engine::late_ranks(std::uint32_t tag) const {
-  for (const auto& operation : running_) {
-    if (!operation->over() && operation->call().arguments.tag == tag) {
-      return operation->late_ranks();
-    }
-  }
-  return std::nullopt;
-}
-
-/// Whether the port holds no packet of `operation`, which is over. Drops the packets that the port
-/// could not send by its deadline; those of other operations stay in the port.
-bool Engine::port_released(const RunningCall& operation, Time now) {
-  const Lender lender = lender_of(operation.handle());
-  if (!port_.holds(lender)) return true;
-  if (now < operation.next_deadline()) return false;
-  port_.drop_unsent(lender);
-  return true;
 }
 
 void Engine::step(Time now) {
@@ -263,12 +258,12 @@ void Engine::step(Time now) {
   if (!ended) return;
   // A call is done only when the port points into none of its buffers.
   std::erase_if(running_, [this, now](const std::unique_ptr<RunningCall>& operation) {
-    if (!operation->over() || !port_released(*operation, now)) return false;
+    if (!operation->over() || !is_released(port_, *operation, now)) return false;
     if (!operation->complete(now)) return false;
     record_ended(options_.endpoint.recorder, operation->call().report, now);
     const Report& report = operation->call().report;
-    note_held_back(*operation, now);
-    coded_calls_->note_ended(operation->call());
+    wish_.note(*operation, now);
+    coded_calls_.note_ended(operation->call());
     const std::uint32_t tag = operation->call().arguments.tag;
     if (report.status == Status::peer_late) unbegun_.note_behind(tag, report.late_ranks);
     operation->release(now);  // from here on the report is the caller's
@@ -280,36 +275,6 @@ void Engine::step(Time now) {
 
 void Engine::start_waiting(Time now) {
   unbegun_.start([&](const UnbegunCalls::Waiting& next) { return start(next, now); });
-}
-
-/// Wishes the eviction of ranks for which there was no room to retain results for as long as a
-/// deadline.
-void Engine::note_held_back(const RunningCall& operation, Time now) {
-  if (operation.call().report.mode != Mode::bounded) return;
-  const std::uint64_t ranks = operation.held_back_by();
-  if (ranks == 0) {
-    held_back_since_ = kNever;
-  } else if (held_back_since_ == kNever) {
-    held_back_since_ = now;
-  } else if (now - held_back_since_ >= operation.call().arguments.deadline) {
-    wish_ |= ranks;
-  }
-}
-
-bool Engine::transmit(Time now) {
-  constexpr std::size_t kTrains = 4;
-  constexpr int kRounds = 2;
-  bool moved = false;
-  for (int round = 0; round < kRounds; ++round) {
-    const std::size_t want = std::max<std::size_t>(16, port_.capabilities().burst * kTrains);
-    const std::span<TxPacket> frames = port_.transmit_frames(want);
-    if (frames.empty()) break;
-    const std::size_t used = endpoint_.poll_transmit(now, frames);
-    if (used == 0) break;
-    port_.transmit(frames.first(used));
-    moved = true;
-  }
-  return moved;
 }
 
 /// Running calls set times at which they have to be driven; a stopped process misses them.
@@ -338,10 +303,10 @@ bool Engine::progress(Time now) noexcept {
   handle_events(now);
   step(now);
   if (now >= unbegun_.next_expiry()) {
-    unbegun_.expire([this](std::uint32_t tag) { return late_ranks(tag); }, now);
+    unbegun_.expire([this](std::uint32_t tag) { return late_ranks(running_, tag); }, now);
   }
   if (unbegun_.take_startable()) start_waiting(now);
-  const bool sent = transmit(now);
+  const bool sent = transmit(endpoint_, port_, now);
   return !packets.empty() || sent;
 }
 
@@ -473,7 +438,7 @@ std::uint64_t Engine::awaited() const {
   std::uint64_t ranks = 0;
   for (const auto& operation : running_) {
     if (operation->over() || operation->call().report.mode != Mode::exact) continue;
-    ranks |= mask_of(operation->absent_ranks());
+    ranks |= mask_of(operation->blame().absent());
   }
   return ranks & endpoint_.peers().silent();
 }
@@ -490,7 +455,7 @@ void Engine::note_silent(Rank rank, bool silent, Time now) {
 /// Notes that `rank` is absent: the times of calls that wait for it teach nothing.
 void Engine::note_absent(Rank rank) {
   absent_ |= bit(rank);
-  bounds_->absent(rank);
+  learnt_.bounds.absent(rank);
   for (const auto& operation : running_) operation->rank_absent(rank);
 }
 

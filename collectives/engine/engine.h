@@ -4,19 +4,19 @@
 // at a time, except for the pieces of work on the buffers of calls (piece.h), which run outside.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <memory_resource>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "collectives/allreduce.h"
 #include "collectives/engine/call/pending_call.h"
 #include "collectives/engine/call/piece.h"
 #include "collectives/engine/call_pieces.h"
+#include "collectives/engine/call_rules.h"
 #include "collectives/engine/departures.h"
-#include "collectives/engine/refusal.h"
+#include "collectives/engine/eviction_wish.h"
+#include "collectives/engine/learning/learnt_times.h"
 #include "collectives/engine/unbegun_calls.h"
 #include "collectives/flight/flight.h"
 #include "collectives/mechanisms.h"
@@ -27,13 +27,6 @@
 #include "xdp/base/result.h"
 
 namespace tarpon {
-
-class RunningCall;
-class Bounds;
-class CodedCalls;
-class Encoding;
-class FloatBufferPool;
-class WorkRate;
 
 struct EngineOptions {
   EndpointOptions endpoint;
@@ -55,12 +48,13 @@ class Engine {
   ~Engine();
 
   /// Takes the call; buffers belong to the engine until `done`. Every call takes the next number of
-  /// its tag. A call that this rank refuses (see refusal()) ends at once as aborted, here and at
-  /// the peers, which this rank tells. Algorithm::automatic runs tar. The first form searches the
-  /// input for NaN if the mechanisms say so; the second takes the result of looks_nonfinite(),
-  /// which the caller ran between `asked` and `now`. The deadline of the call counts from `asked`.
-  /// `held`: the call has its number, but it does not begin before release(), and neither do later
-  /// calls of its tag. Until then its `shares` may be changed.
+  /// its tag. A call that rules() refuse ends at once as aborted, here and at the peers, which this
+  /// rank tells. Algorithm::automatic runs tar. The first form searches the input for NaN if the
+  /// mechanisms say so; the second takes the result of CallRules::looks_nonfinite(), which the
+  /// caller ran between `asked` and `now`, without a lock that it holds during submit(). The
+  /// deadline of the call counts from `asked`. `held`: the call has its number, but it does not
+  /// begin before release(), and neither do later calls of its tag. Until then its `shares` may be
+  /// changed.
   std::shared_ptr<PendingCall> submit(const AllreduceArguments& arguments, Time now);
   std::shared_ptr<PendingCall> submit(const AllreduceArguments& arguments, bool nonfinite,
                                       Time asked, Time now, bool held = false) noexcept;
@@ -68,11 +62,8 @@ class Engine {
   void release(std::uint32_t tag) { unbegun_.release(tag); }
   /// The number that the next call of `tag` takes.
   std::uint32_t next_number(std::uint32_t tag) const { return unbegun_.next_number(tag); }
-  /// Why submit() refuses `arguments`; nullopt when it does not.
-  std::optional<Refusal> refusal(const AllreduceArguments& arguments) const;
-  /// Searches the input as submit() does, for a caller that holds a lock only during submit(). Any
-  /// thread.
-  bool looks_nonfinite(const AllreduceArguments& arguments) const;
+  /// Which calls submit() refuses. Any thread.
+  const CallRules& rules() const { return rules_; }
 
   /// How many of the next calls of `tag` a rank that takes part in them has ended, as far as heard.
   /// A bounded call of such a number contributes nothing. 0 without Mechanisms::retention.
@@ -86,25 +77,14 @@ class Engine {
   /// other memory is refused, the process ends. REQUIRES: no piece runs.
   bool progress(Time now) noexcept;
 
-  /// When progress() has something to do even if no packet arrives. Pieces do not count: see
-  /// has_piece().
+  /// When progress() has something to do even if no packet arrives. Pieces do not count.
   Time next_deadline() const;
 
-  /// Whether work on the buffers of calls waits: encoding before a call begins; then the copy of
-  /// its shard for the peers, decoding and filling.
-  bool has_piece() const { return pieces_.any(); }
-  /// Takes the next piece, of the oldest call first. It runs until piece_ended(), in any thread.
-  /// All functions but progress() may be called meanwhile; a call that they end is done, and its
-  /// buffers are released, once its piece has ended. Throws std::bad_alloc, and changes nothing
-  /// then. REQUIRES: has_piece(), no piece runs.
-  Piece take_piece(Time now) { return pieces_.take(now); }
-  /// Notes that the piece has run. progress() goes on with its call.
-  void piece_ended(Time now) {
-    if (pieces_.ended(now)) unbegun_.note_startable();
-  }
-
-  /// How long the pieces of a call take after its last stage: of coded calls, or of the others.
-  const WorkRate& work_rate(bool coded) const { return *work_rates_[coded ? 1 : 0]; }
+  /// The work on the buffers of calls: encoding before a call begins; then the copy of its shard
+  /// for the peers, decoding and filling. The driver takes its pieces. While one runs, all
+  /// functions but progress() may be called; a call that they end is done, and its buffers are
+  /// released, once its piece has ended.
+  CallPieces& pieces() { return pieces_; }
 
   /// Calls that are not done.
   std::size_t outstanding() const { return running_.size() + unbegun_.open() + pieces_.ending(); }
@@ -140,10 +120,10 @@ class Engine {
 
   /// Returns and forgets the ranks to be evicted: for as long as a deadline there was no room to
   /// retain the shards of bounded calls for them. Bit r: rank r.
-  std::uint64_t take_eviction_wish() { return std::exchange(wish_, 0); }
+  std::uint64_t take_eviction_wish() { return wish_.take(); }
 
   /// The agreed setting of later coded calls, and the evidence of ended ones.
-  CodedCalls& coded_calls() { return *coded_calls_; }
+  CodedCalls& coded_calls() { return coded_calls_; }
   /// The next number of each tag that was called: calls with lower numbers have begun here or wait.
   std::vector<EpochRecord::Start> next_numbers() const;
 
@@ -154,8 +134,7 @@ class Engine {
 
   /// The current state, for the status socket.
   FlightSnapshot snapshot(Time now) const;
-  const Port& port() const { return port_; }
-  Bounds& bounds() { return *bounds_; }
+  LearntTimes& learnt() { return learnt_; }
 
  private:
   const CallEnding* final_ending() const;
@@ -163,14 +142,10 @@ class Engine {
   bool start(const UnbegunCalls::Waiting& next, Time now) noexcept;
   void start_waiting(Time now);
   void pass_over(const PendingCall& call, Time now) noexcept;
-  std::optional<std::vector<Rank>> late_ranks(std::uint32_t tag) const;
   void handle_events(Time now);
   void handle_event(RunningCall& operation, const Event& event, Time now);
-  bool port_released(const RunningCall& operation, Time now);
   void step(Time now);
-  bool transmit(Time now);
   void note_pause(Time now);
-  void note_held_back(const RunningCall& operation, Time now);
   void give_up(Rank origin, const std::string& detail, Time now);
   void hand_back(RunningCall& operation, Time now);
   void note_absent(Rank rank);
@@ -180,11 +155,11 @@ class Engine {
 
   const EngineOptions options_;
   Port& port_;
+  const CallRules rules_;
   Endpoint endpoint_;
-  std::unique_ptr<Bounds> bounds_;
-  std::unique_ptr<CodedCalls> coded_calls_;
-  std::unique_ptr<FloatBufferPool> partial_buffers_;     // of partial results in float32
-  std::array<std::unique_ptr<WorkRate>, 2> work_rates_;  // of uncoded calls, of coded ones
+  LearntTimes learnt_;
+  CodedCalls coded_calls_;
+  FloatBufferPool partial_buffers_;  // of partial results in float32
   std::vector<std::unique_ptr<RunningCall>> running_;
   CallPieces pieces_;
   UnbegunCalls unbegun_;
@@ -193,8 +168,7 @@ class Engine {
   Facts facts_;
   Departures departures_;
   std::uint64_t absent_ = 0;  // bit r: rank r is gone or silent
-  std::uint64_t wish_ = 0;
-  Time held_back_since_ = kNever;  // since when bounded calls have found no room for their shards
+  EvictionWish wish_;
   Time driven_{};  // when progress() ran last, or the first running call was submitted
 };
 

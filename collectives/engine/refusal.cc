@@ -183,8 +183,7 @@ void run_alone(PendingCall& call, const std::optional<Refusal>& refused) {
     report.detail = refused->detail;
   } else {
     if (arguments.output != arguments.input && arguments.count > 0) {
-      std::memcpy(arguments.output, arguments.input,
-                  arguments.count * element_bytes(arguments.type));
+      std::memcpy(arguments.output, arguments.input, bucket_bytes(arguments));
     }
     report.stage = CallStage::result;
     report.peers[0].contributors = 1;

@@ -20,7 +20,7 @@ void UnbegunCalls::release(std::uint32_t tag) {
   for (Waiting& waiting : waiting_) {
     if (!waiting.held || waiting.tag() != tag) continue;
     waiting.held = false;
-    startable_ = true;
+    released_ = true;
   }
 }
 
@@ -60,7 +60,7 @@ void UnbegunCalls::expire(
       report.detail += ": no answer from " + rendezvous::rank_list(report.late_ranks);
     }
     fill_report(report, waiting.submitted, now);
-    end_before_start(*waiting.call);
+    parts_.pieces.end_before_start(*waiting.call);
     waiting.over = true;
     ++over_;
   }
@@ -84,7 +84,7 @@ void UnbegunCalls::end(PendingCall& call, const CallEnding& ending, Time submitt
   report.detail = ending.detail;
   fill_report(report, submitted, now);
   if (numbering_ended_) note_missed(report);
-  end_before_start(call);
+  parts_.pieces.end_before_start(call);
 }
 
 void UnbegunCalls::end_all(const CallEnding& ending, Time now) {
@@ -117,11 +117,6 @@ void UnbegunCalls::note_missed(Report& report) {
 void UnbegunCalls::fill_report(Report& report, Time submitted, Time now) const {
   report.elapsed = now - submitted;
   report_last_heard(parts_.endpoint, parts_.options.rank, parts_.options.world_size, now, report);
-}
-
-/// Ends a call whose report is filled.
-void UnbegunCalls::end_before_start(PendingCall& call) {
-  startable_ |= parts_.pieces.end_before_start(call);
 }
 
 }  // namespace tarpon

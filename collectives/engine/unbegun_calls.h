@@ -70,9 +70,11 @@ class UnbegunCalls {
   /// until none of them can. `start` returns false for a call that has to wait.
   template <typename Start>
   void start(const Start& start);
-  /// Whether a call may have become able to start since the last call. Forgets it.
-  bool take_startable() { return std::exchange(startable_, false); }
-  void note_startable() { startable_ = true; }
+  /// Whether a call may have become able to start since this was asked last.
+  bool take_startable() {
+    const bool ready = parts_.pieces.take_startable();
+    return std::exchange(released_, false) || ready;
+  }
 
   /// When expire() has something to do.
   Time next_expiry() const { return next_expiry_; }
@@ -105,13 +107,12 @@ class UnbegunCalls {
   }
   bool is_first_of_tag(std::size_t index) const;
   void fill_report(Report& report, Time submitted, Time now) const;
-  void end_before_start(PendingCall& call);
 
   const Parts parts_;
   std::deque<Waiting> waiting_;
   std::size_t over_ = 0;       // of waiting_
   Time next_expiry_ = kNever;  // no later than the first deadline among the others
-  bool startable_ = false;     // a call is encoded, or has ended meanwhile
+  bool released_ = false;      // a held call, since take_startable()
   bool numbering_ended_ = false;
   MissedCalls missed_;
 };

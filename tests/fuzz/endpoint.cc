@@ -371,7 +371,7 @@ class Scene {
     dead_ = (1u << kRanks) - 1;
     poll_all();
     take_events();
-    require(endpoint_.idle(), "an endpoint without operations and peers is idle");
+    require(endpoint_.memory().idle(), "an endpoint without operations and peers is idle");
   }
 
   Input& input_;

@@ -103,6 +103,27 @@ elif [ "$said" != "Router: transport/endpoint/more.cc transport/endpoint/router.
   fail "classes: said $said"
 fi
 
+# methods PUBLIC OTHERS: whether methods.py accepts a class with so many functions.
+methods() {
+  good_tree
+  { echo 'class Wide final : public Base {'
+    echo ' public:'
+    echo '  Wide(int a, int b) : a_(a), b_(b) {}  // f(1)'
+    echo '  ~Wide() override;'
+    echo '  Wide(const Wide&) = delete;'
+    for ((i = 0; i < $1; ++i)); do echo "  int f$i(int (*g)(int)) const { return g(b_); }"; done
+    echo ' private:'
+    for ((i = 0; i < $2; ++i)); do echo "  static Result<void> h$i(int a = f(1));"; done
+    echo '  int a_ = f(2), b_;'
+    echo '};'; } >"$tree/transport/wide.h"
+  python3 "$here/methods.py" "$tree" >"$work/said" 2>&1
+}
+
+methods 25 15 || fail "methods: 25 public functions and 15 others were refused"
+methods 26 0 && fail "methods: 26 public functions were accepted"
+grep -q '^transport/wide.h: Wide: 26 public functions, 0 others$' "$work/said" || fail "methods: said $(cat "$work/said")"
+methods 25 16 && fail "methods: 41 functions were accepted"
+
 # io NAME CODE: whether sans_io.sh accepts an object file of this code.
 io() {
   printf '%s\n' "$2" >"$work/$1.cc"

@@ -132,7 +132,8 @@ Number number(std::string_view text, int base) {
   return value;
 }
 
-/// Puts "OFFSET: HEX | FIELD: words" into `packet`, in place of the line that is there or as its next one.
+/// Puts "OFFSET: HEX | FIELD: words" into `packet`, in place of the line that is there or as its
+/// next one.
 void read_line(const std::string& text, Packet& packet) {
   const std::size_t colon = text.find(':');
   const std::size_t bar = text.find('|');
@@ -147,8 +148,7 @@ void read_line(const std::string& text, Packet& packet) {
 
   if (packet.bytes.size() < line.offset + line.bytes) packet.bytes.resize(line.offset + line.bytes);
   for (std::size_t i = 0; i < line.bytes; ++i) {
-    packet.bytes[line.offset + i] =
-        std::byte{number<std::uint8_t>(digits.substr(2 * i, 2), 16)};
+    packet.bytes[line.offset + i] = std::byte{number<std::uint8_t>(digits.substr(2 * i, 2), 16)};
   }
   const auto there = std::ranges::find(packet.lines, line.offset, &Packet::Line::offset);
   if (there == packet.lines.end()) {

@@ -19,8 +19,8 @@
 #include "tools/system/host_info.h"
 #include "tools/version.h"
 #include "transport/ports/udp_options.h"
-#include "xdp/pins.h"
 #include "xdp/base/printable.h"
+#include "xdp/pins.h"
 
 namespace tarpon {
 namespace {

@@ -160,7 +160,7 @@ Time SimulatedRank::awake(Time at) const {
 
 Time SimulatedRank::next_event() const {
   if (const auto until = work_.until()) return *until;
-  if (engine_->has_piece()) return network_.now();
+  if (engine_->pieces().any()) return network_.now();
   const Time own = std::min(engine_->next_deadline(), faults_->next_release());
   return std::min(network_.next_arrival(rank_), clock_.network(own));
 }
@@ -269,7 +269,7 @@ void SimulatedRank::learn_usual() {
                                .bounded = true,
                                .packets = 100};
       for (int call = 0; call < kCalls; ++call) {
-        engine_->bounds().learn(sample, BoundRule::learnt, std::nullopt);
+        engine_->learnt().bounds.learn(sample, BoundRule::learnt, std::nullopt);
       }
     }
   }

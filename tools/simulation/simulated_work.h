@@ -19,8 +19,8 @@ class SimulatedWork {
   /// Takes the next piece of `engine`, if it has one. `now` is the network's time, `local` the
   /// engine's.
   void start(Engine& engine, Time now, Time local) {
-    if (!engine.has_piece()) return;
-    piece_ = engine.take_piece(local);
+    if (!engine.pieces().any()) return;
+    piece_ = engine.pieces().take(local);
     const double seconds = slower_ * static_cast<double>(piece_->bytes) / kWorkBytesPerSecond;
     const Duration takes(static_cast<std::int64_t>(seconds * 1e9) + 1);
     until_ = now + takes;
@@ -34,7 +34,7 @@ class SimulatedWork {
     if (now < until_) return false;
     piece_->run();
     piece_.reset();
-    engine.piece_ended(local);
+    engine.pieces().ended(local);
     return true;
   }
 

@@ -110,13 +110,14 @@ bool ControlWriter::fill_repair(Time now, const ControlDue& due, Operation& oper
   if (stage.closed || message == nullptr || message->delivered()) return false;
   std::array<tarpon_range, kMaxRepairRanges> room;
   const std::span<tarpon_range> ranges(room.data(), max_entries_);
-  asks = message->asks();
-  const std::size_t count = message->request(parts_.granter.repair(operation.slot_bytes), ranges);
+  const ReceiveMessage::Request request =
+      message->request(parts_.granter.repair(operation.slot_bytes), ranges);
+  asks = request.asks;
   parts_.granter.inflow().granted(now, std::uint64_t{message->credit().requested()} *
                                            (operation.slot_bytes + TARPON_HEADER_BYTES));
   parts_.granter.progressed(operation, *message);
   grant = message->credit().granted();
-  frame.length = static_cast<std::uint32_t>(count * sizeof(tarpon_range));
+  frame.length = static_cast<std::uint32_t>(request.runs * sizeof(tarpon_range));
   std::memcpy(frame.room, ranges.data(), frame.length);
   ++parts_.counters.repairs_requested;
   return true;

@@ -212,6 +212,8 @@ void Endpoint::advance(OperationHandle handle, std::uint8_t stage, Rank peer, st
 EndpointMemory Endpoint::memory() const {
   const State& s = *state_;
   EndpointMemory result;
+  result.open_operations = static_cast<std::uint32_t>(s.operations.all().size());
+  result.queued = static_cast<std::uint32_t>(s.control.size());
   result.active_tags = static_cast<std::uint32_t>(s.tags.active().size());
   result.retained_entries = s.tags.retained_entries();
   result.retained_bytes = s.tags.retained_bytes();
@@ -284,11 +286,6 @@ const EndpointCounters& Endpoint::counters() const {
 
 std::uint32_t Endpoint::flows() const {
   return state_->sender.flows();
-}
-
-bool Endpoint::idle() const {
-  return state_->operations.all().empty() && state_->tags.retained_entries() == 0 &&
-         state_->control.empty();
 }
 
 void Endpoint::set_ends(OperationHandle handle, const StageEnds& ends, Time now) {

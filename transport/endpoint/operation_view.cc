@@ -18,10 +18,10 @@ MessageProgress OperationView::progress(std::uint8_t stage, Rank peer) const {
   if (peer >= operation.peers.size()) return result;
   const PeerExchange& exchange = operation.peers[peer];
   result.heard = exchange.heard() && !exchange.disagrees();
-  if (result.heard) result.begun = exchange.begun();
+  if (result.heard) result.begun = exchange.begin().at;
   if (const ReceiveMessage* message = operation.stages[stage].receive_from(peer)) {
     result.slots = message->slots();
-    result.end = message->presence().end();
+    result.end = message->arrivals().presence().end();
     result.received = message->received();
     result.bytes = message->received_bytes();
     result.all_bytes = message->lengths().sum(message->slots(), [](std::uint32_t) { return true; });

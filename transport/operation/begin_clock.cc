@@ -6,19 +6,15 @@
 namespace tarpon {
 
 void BeginClock::start_at_half(std::span<const PeerExchange> peers, std::uint32_t live) {
-  struct Begun {
-    Time at;
-    Duration read_after;
-  };
-  std::array<Begun, 64> all;
+  std::array<PeerBegin, 64> all;
   std::size_t count = 0;
   all[count++] = {began_, {}};
   for (const PeerExchange& peer : peers) {
-    if (peer.heard()) all[count++] = {peer.begun(), peer.read_after()};
+    if (peer.heard()) all[count++] = peer.begin();
   }
   const auto last = all.begin() + (std::max(live, 1u) - 1) / 2;
   std::nth_element(all.begin(), last, all.begin() + static_cast<std::ptrdiff_t>(count),
-                   [](const Begun& a, const Begun& b) { return a.at < b.at; });
+                   [](const PeerBegin& a, const PeerBegin& b) { return a.at < b.at; });
   start(last->at, last->read_after);
 }
 

@@ -24,11 +24,11 @@ std::uint32_t in_slots(std::uint64_t bytes, std::uint32_t slot_bytes) {
 }
 
 std::uint32_t outstanding(const ReceiveMessage& message) {
-  return message.credit().outstanding(message.presence());
+  return message.credit().outstanding(message.arrivals().presence());
 }
 
 std::uint32_t on_its_way(const ReceiveMessage& message) {
-  return message.credit().on_its_way(message.presence());
+  return message.credit().on_its_way(message.arrivals().presence());
 }
 
 std::uint32_t granted(const ReceiveMessage& message) {
@@ -37,7 +37,7 @@ std::uint32_t granted(const ReceiveMessage& message) {
 
 /// Slots that are here, or whose credit is used up without them.
 std::uint32_t used(const ReceiveMessage& message) {
-  return message.credit().used(message.presence());
+  return message.credit().used(message.arrivals().presence());
 }
 
 /// Whether the whole message is granted.
@@ -48,7 +48,8 @@ bool granted_all(const ReceiveMessage& message) {
 /// Whether the sender can send `message`, as far as this rank knows.
 bool begun(const Operation& operation, std::uint32_t stage, const ReceiveMessage& message) {
   return operation.peers[message.peer()].heard() &&
-         (stage == 0 || message.presence().count() > 0 || message.credit().has_written_off());
+         (stage == 0 || message.arrivals().presence().count() > 0 ||
+          message.credit().has_written_off());
 }
 
 /// Bytes that senders may send of messages that have not begun.
@@ -57,7 +58,7 @@ std::uint64_t reserve(const Operation& operation) {
   for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
     if (operation.stages[i].closed) continue;
     for (const ReceiveMessage& message : operation.stages[i].receives) {
-      if (!message.is_final() && !begun(operation, i, message)) slots += outstanding(message);
+      if (message.is_expected() && !begun(operation, i, message)) slots += outstanding(message);
     }
   }
   return slots * wire_bytes(operation);
@@ -128,7 +129,7 @@ void Granter::heard(Operation& operation, Rank peer) {
 
 void Granter::progressed(const Operation& operation, ReceiveMessage& message, std::uint32_t slots) {
   if (!message.is_expected()) return;
-  message.credit().limit_requested(message.presence());
+  message.credit().limit_requested(message.arrivals().presence());
   const std::uint64_t wire = wire_bytes(operation);
   if (limited_ && (freed_ += slots) >= kLeastShare) due_ = true;
   if (granted_all(message)) return;
@@ -136,7 +137,7 @@ void Granter::progressed(const Operation& operation, ReceiveMessage& message, st
   const bool used_enough =
       std::uint64_t{4} * outstanding(message) * wire <= quarters * share_bytes_;
   const bool end = (message.slots() - used(message)) * wire <= share_bytes_;
-  const bool first = message.presence().count() == slots;
+  const bool first = message.arrivals().presence().count() == slots;
   if (used_enough || end || first) due_ = true;
 }
 

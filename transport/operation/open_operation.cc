@@ -52,7 +52,7 @@ void OpenOperation::begin(TagState& tag_state, Time now) {
     }
     if (!passed(peer)) continue;
     PeerExchange& exchange = operation_.peers[peer];
-    if (!exchange.heard()) exchange.set_begun(now, kUnknownAge);
+    if (!exchange.heard()) exchange.set_begin({now, kUnknownAge});
     // A peer that has passed an exact operation before this rank begins it has given it up. Its
     // answer to READY says why.
     if (operation_.bounded) hear(peer, {}, now);
@@ -113,7 +113,8 @@ void OpenOperation::adopt_from(Rank peer, const EarlyOperation::FromPeer& from, 
   const bool announced =
       from.announced && (!operation_.bounded || from.epoch == operation_.epoch.number);
   if (from.announced || from.aborted || from.parked > 0) {
-    exchange.set_begun(std::min(from.begun, now), from.begun == kNever ? kUnknownAge : Duration{});
+    exchange.set_begin(
+        {std::min(from.begun, now), from.begun == kNever ? kUnknownAge : Duration{}});
   }
   if (announced) exchange.set_terms(from.terms);
   if (announced || from.aborted) hear(peer, {}, now);
@@ -121,7 +122,7 @@ void OpenOperation::adopt_from(Rank peer, const EarlyOperation::FromPeer& from, 
   if (from.aborted) on_abort(peer, from.abort_reason, from.abort_ranks, now);
   if (!announced) return;
   if (from.signature != operation_.signature) {
-    take_mismatch(peer, &from.signature, now);
+    take_mismatch(peer, &from.signature, false, now);
   } else {
     take_marks(from.marks);
   }
@@ -155,7 +156,7 @@ std::size_t OpenOperation::on_data(const tarpon_header& header, std::span<const 
                                    Time now) {
   if (header.signature != operation_.signature_hash) {
     ++parts_.counters[DropReason::mismatch];
-    take_mismatch(header.sender, nullptr, now);
+    take_mismatch(header.sender, nullptr, false, now);
     return 1;
   }
   if ((header.flags & TARPON_FLAG_NONFINITE) != 0) take_marks(marks_in(header, everybody()));
@@ -208,7 +209,7 @@ void OpenOperation::hear(Rank peer, Duration before, Time now) {
   PeerExchange& exchange = operation_.peers[peer];
   // DATA may have overtaken the READY that tells how long the peer encoded.
   const bool corrects = before > Duration::zero() && !operation_.clock.has_started();
-  exchange.note_begun(begun_before(before, now), parts_.clocks.age(), corrects);
+  exchange.note_begin({begun_before(before, now), parts_.clocks.age()}, corrects);
   if (!exchange.note_heard(operation_.late)) return;
   parts_.journal.note(RecordKind::first_packet, operation_, peer, now);
   operation_.clock.note_begun();
@@ -231,8 +232,7 @@ void OpenOperation::take_ready(const ControlPacket& packet, Time now) {
   const bool asks = packet.repeats() > 0;
   PeerExchange& exchange = operation_.peers[peer];
   if (theirs != operation_.signature) {
-    if (asks) exchange.lacks_fields();
-    return take_mismatch(peer, &theirs, now);
+    return take_mismatch(peer, &theirs, asks, now);
   }
   take_marks(marks_in(packet.header(), everybody()));
   if (!packet.is_mismatch_answer()) exchange.set_terms(terms_of(ready));
@@ -281,7 +281,7 @@ void OpenOperation::take_feedback(const ControlPacket& packet, Time now) {
   const tarpon_header& header = packet.header();
   if (header.signature != operation_.signature_hash) {
     parts_.counters.refuse_control(DropReason::mismatch);
-    return take_mismatch(packet.sender(), nullptr, now);
+    return take_mismatch(packet.sender(), nullptr, false, now);
   }
   take_marks(marks_in(header, everybody()));
   if (header.stage >= operation_.stage_count) {
@@ -317,10 +317,11 @@ void OpenOperation::on_abort(Rank from, std::uint32_t reason, std::uint64_t rank
   tell(event, now);
 }
 
-/// The signature of `peer` differs. `theirs`: nullptr where only its hash is known.
-void OpenOperation::take_mismatch(Rank peer, const Signature* theirs, Time now) {
+/// The signature of `peer` differs. `theirs`: nullptr where only its hash is known. `asks`: the
+/// peer asks for this rank's fields.
+void OpenOperation::take_mismatch(Rank peer, const Signature* theirs, bool asks, Time now) {
   PeerExchange& exchange = operation_.peers[peer];
-  if (exchange.note_mismatch()) {
+  if (exchange.note_mismatch(asks)) {
     parts_.control.push(ControlDue{
         .type = TARPON_READY, .peer = peer, .tag = operation_.tag, .operation = operation_.number});
   }
@@ -461,7 +462,7 @@ void OpenOperation::peer_passed(Rank peer, bool gone, Time now) {
     if (message == nullptr || stage.closed || !message->is_expected()) continue;
     // A bounded operation keeps nothing of its first stages.
     if (!gone && message->may_repair() && (i > 0 || !operation_.bounded)) {
-      message->presume_all_lost(now - operation_.gap_delay);
+      message->arrivals().presume_all_lost(now - operation_.gap_delay);
       parts_.alarm.no_later_than(now);
       continue;
     }

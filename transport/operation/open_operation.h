@@ -102,7 +102,7 @@ class OpenOperation {
   void take_ready(const ControlPacket& packet, Time now);
   void take_closed(const ControlPacket& packet, Time now);
   void take_feedback(const ControlPacket& packet, Time now);
-  void take_mismatch(Rank peer, const Signature* theirs, Time now);
+  void take_mismatch(Rank peer, const Signature* theirs, bool asks, Time now);
   void take_marks(const Marks& said);
   void take_grant(std::uint8_t stage, Rank peer, std::uint32_t grant, Time now);
   void take_grants(std::span<const std::uint32_t> grants, Rank peer, Time now);

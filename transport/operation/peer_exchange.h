@@ -15,6 +15,11 @@
 
 namespace tarpon {
 
+struct PeerBegin {
+  Time at = kNever;       // kNever: not known
+  Duration read_after{};  // age of the packet that told it, as PeerClocks::age()
+};
+
 class PeerExchange {
  public:
   /// This rank's READYs to the peer.
@@ -25,19 +30,13 @@ class PeerExchange {
 
   /// Whether a packet of the operation has come from the peer.
   bool heard() const { return heard_; }
-  /// When the operation began there, as far as known; kNever: not known.
-  Time begun() const { return begun_; }
-  /// Age of the packet that told begun(), as PeerClocks::age().
-  Duration read_after() const { return read_after_; }
-  /// Sets both.
-  void set_begun(Time at, Duration read_after) {
-    begun_ = at;
-    read_after_ = read_after;
-  }
-  /// Sets both from a packet of the operation. The first packet counts. A later one counts if it
+  /// When the operation began there, as far as known.
+  const PeerBegin& begin() const { return begin_; }
+  void set_begin(const PeerBegin& begin) { begin_ = begin; }
+  /// Takes what a packet of the operation tells. The first packet counts. A later one counts if it
   /// `corrects` that and tells an earlier begin.
-  void note_begun(Time at, Duration read_after, bool corrects) {
-    if (begun_ == kNever || (corrects && at < begun_)) set_begun(at, read_after);
+  void note_begin(const PeerBegin& told, bool corrects) {
+    if (begin_.at == kNever || (corrects && told.at < begin_.at)) begin_ = told;
   }
   /// Takes the first packet: the READYs end, unless this rank asks whether it is late, or
   /// `keeps_asking`. Returns false when the peer was heard before.
@@ -67,12 +66,11 @@ class PeerExchange {
 
   bool disagrees() const { return disagrees_; }
   /// The peer's signature differs. Returns whether the peer needs this rank's READY, which carries
-  /// the fields: once, and again after lacks_fields().
-  bool note_mismatch() {
+  /// the fields: once, and again when the peer `asks` for it.
+  bool note_mismatch(bool asks) {
     disagrees_ = true;
-    return !std::exchange(has_fields_, true);
+    return !std::exchange(has_fields_, true) || asks;
   }
-  void lacks_fields() { has_fields_ = false; }
   /// Whether the caller knows the peer's fields.
   bool mismatch_is_told() const { return mismatch_told_; }
   void set_mismatch_told() {
@@ -121,8 +119,7 @@ class PeerExchange {
   bool asked_if_late_ = false;
   bool answer_queued_ = false;
   std::uint16_t stage_time_ = 0;
-  Time begun_ = kNever;
-  Duration read_after_{};
+  PeerBegin begin_;
   Time jump_checked_{};
   std::optional<CallTerms> terms_;
 };

@@ -18,7 +18,7 @@ Receiver::Receiver(const Parts& parts)
       flows_of_(parts.options.world_size, 1) {}
 
 void Receiver::give_up(Operation& operation, Stage& stage, ReceiveMessage& message, Time now) {
-  message.give_up();
+  message.end();
   message_ended(operation, stage, message, now);
 }
 
@@ -60,7 +60,7 @@ bool Receiver::refused(Operation& operation, const Stage& stage, const ReceiveMe
     ++counters_[DropReason::message];
     return true;
   }
-  if (message.presence().contains(header.slot)) {
+  if (message.arrivals().presence().contains(header.slot)) {
     // It may be one of the slots that were given up, and come too late.
     ++counters_[message.given_up() > 0 ? DropReason::closed : DropReason::duplicate];
     if (message.given_up() > 0) ++operation.late_packets;
@@ -82,7 +82,7 @@ std::size_t Receiver::run_length(const ReceiveMessage& message, const tarpon_hea
   if (!in_order || (header.flags & TARPON_FLAG_REPAIR) != 0) return 1;
   const std::size_t most =
       std::min<std::size_t>({packets.size(), message.arrivals().stripes().rest(slot),
-                             message.slots() - 1 - message.presence().count()});
+                             message.slots() - 1 - message.arrivals().presence().count()});
   std::uint32_t count = 1;
   while (count < most && slot + count < message.slots() &&
          packets[count].length - TARPON_HEADER_BYTES == message.lengths().of(slot + count)) {
@@ -96,7 +96,7 @@ void Receiver::take(Operation& operation, Stage& stage, ReceiveMessage& message,
                     const tarpon_header& header, std::span<const RxPacket> packets, Time now) {
   const auto count = static_cast<std::uint32_t>(packets.size());
   count_arrivals(operation, message, header, packets);
-  message.insert(header.slot, count);
+  message.arrivals().insert(header.slot, count);
   counters_.data_in += count;
   message.sink().deliver({.from = message.peer(),
                           .first = header.slot,
@@ -111,7 +111,7 @@ void Receiver::take(Operation& operation, Stage& stage, ReceiveMessage& message,
 void Receiver::learn_flows(const Operation& operation, ReceiveMessage& message,
                            const tarpon_header& header) {
   const std::uint32_t flows = tarpon_flows(&header);
-  message.set_stripes({stripe_slots(operation.slot_bytes), flows});
+  message.arrivals().set_stripes({stripe_slots(operation.slot_bytes), flows});
   const std::uint64_t bytes = std::uint64_t{message.slots()} * operation.slot_bytes;
   if (bytes < kLargeMessage || flows_of_[message.peer()] == flows) return;
   flows_of_[message.peer()] = static_cast<std::uint8_t>(flows);
@@ -152,8 +152,8 @@ void Receiver::delivered_one(Operation& operation, Stage& stage, ReceiveMessage&
     const auto number = static_cast<std::uint8_t>(&stage - operation.stages.data());
     queue_credit(operation, number, message.peer(), TARPON_CREDIT_COMPLETE);
   }
-  // A message given up as final was counted then.
-  if (!message.is_final()) message_ended(operation, stage, message, now);
+  // A message that was given up was counted then.
+  if (message.end()) message_ended(operation, stage, message, now);
 }
 
 void Receiver::message_ended(Operation& operation, Stage& stage, ReceiveMessage& message,

@@ -120,8 +120,9 @@ class ControlQueue {
     of_peer_[peer] = {};
   }
 
-  bool empty() const {
-    return control_.empty() && heartbeats_.empty() && agreements_.empty() && retained_.empty();
+  /// How much waits to be sent.
+  std::size_t size() const {
+    return control_.size() + heartbeats_.size() + agreements_.size() + retained_.size();
   }
 
  private:

@@ -48,9 +48,9 @@ class InflowWindow {
   void look_for_others(const InflowInterval& interval);
 
   /// Judges an interval without needless loss. The window doubles until the first loss. Later it
-  /// grows by 1/16; by 1/1024 above 90 % of where it overflowed; by 1/4 where others fill the queue,
-  /// up to 1.5 times all that waits. It shrinks to 0.9 when round trips take more than 4 ms, and by
-  /// four times the loss when a little is lost in a queue above these 90 %.
+  /// grows by 1/16; by 1/1024 above 90 % of where it overflowed; by 1/4 where others fill the
+  /// queue, up to 1.5 times all that waits. It shrinks to 0.9 when round trips take more than 4 ms,
+  /// and by four times the loss when a little is lost in a queue above these 90 %.
   void grow(const InflowInterval& interval);
 
   /// Shrinks the window after an interval with needless loss: to 0.8 of the share that arrived, or

@@ -86,7 +86,7 @@ BoundClock::Call TarCall::clock_call() {
           .handle = handle(),
           .rank = setting_.rank,
           .world = setting_.world,
-          .kind = {bucket_bytes(), coding_ != nullptr, setting_.open},
+          .kind = {bucket_bytes(call_->arguments), coding_ != nullptr, setting_.open},
           // Decoding takes about as long as encoding took.
           .coding = coding_ ? 2 * (began_ - setting_.began) : Duration::zero(),
           .submitted = submitted_,
@@ -95,7 +95,7 @@ BoundClock::Call TarCall::clock_call() {
 }
 
 OperationSignature TarCall::signature() const {
-  OperationSignature result = common_signature();
+  OperationSignature result = common_signature(call_->arguments);
   result.mode = call_->report.mode;
   result.slot_bytes = static_cast<std::uint16_t>(layout_.slot_bytes());
   result.epoch = call_->report.epoch;
@@ -203,7 +203,7 @@ bool TarCall::advance(Time now) {
   close_for_work(now);
   const bool in_doubt = endpoint_.view(handle()).in_doubt();
   asks_peers_ |= in_doubt && now >= clock_.gather_due();
-  if (!all_closed()) return false;
+  if (!closed_.all()) return false;
   if (in_doubt) {
     asks_peers_ = true;
     wake_at_ = kNever;  // an answer ends it, or the endpoint's timer
@@ -223,7 +223,7 @@ bool TarCall::advance(Time now) {
 /// Time for the work on the buffers if both stages closed now: settling, copying our shard if
 /// `with_copy`, decoding, and filling the slots that are missing. Zero for small buckets.
 Duration TarCall::work_left(bool with_copy) const {
-  if (bucket_bytes() <= setting_.piece_bytes) return Duration::zero();
+  if (bucket_bytes(call_->arguments) <= setting_.piece_bytes) return Duration::zero();
   std::uint64_t bytes = with_copy ? layout_.shards().own.count : 0;
   bytes += std::uint64_t{reducer_.slots() - reducer_.ready()} * layout_.slot_bytes();
   for (const TarShards::Shard& shard : layout_.shards().others) {
@@ -235,7 +235,7 @@ Duration TarCall::work_left(bool with_copy) const {
 }
 
 void TarCall::close_for_work(Time now) {
-  if (late_self_ || closed(kGather)) clock_.stop_looking();
+  if (late_self_ || closed_.has(kGather)) clock_.stop_looking();
   if (now >= clock_.look_at()) clock_.close_for_work(work_left(copies()), now);
   wake_at_ = clock_.look_at();
 }
@@ -277,7 +277,7 @@ bool TarCall::may_finish(Time now) {
   patience = std::min(patience, limit_);
   // After that only packets can end the wait.
   if (now >= settle_at_) wake_at_ = now < patience ? patience : limit_;
-  if (unheard()) return false;
+  if (blame().unheard()) return false;
   if (layout_.shards().own.count == 0 || confirmed()) return true;
   if (now < patience && !endpoint_.view(handle()).sent(kGather)) return false;
   if (layout_.shards().own.count > kConfirmAbove && now < settle_at_) return false;
@@ -424,7 +424,7 @@ void TarCall::complete_output() {
   const Status status = call_->report.status;
   const bool ended =
       status == Status::complete || status == Status::partial || status == Status::late_self;
-  if (ended && closed(kScatter) && !call_->report.nonfinite) settle();
+  if (ended && closed_.has(kScatter) && !call_->report.nonfinite) settle();
   if (call_->report.nonfinite) {
     output_.fill_with_nan();
   } else if (coding_) {

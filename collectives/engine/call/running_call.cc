@@ -43,6 +43,11 @@ std::string abort_text(AbortReason reason, const std::vector<Rank>& ranks) {
   return who + " gave the operation up";
 }
 
+/// Reports have two stages; later ones count as the second.
+std::size_t report_index(std::size_t stage) {
+  return std::min<std::size_t>(stage, 1);
+}
+
 }  // namespace
 
 Mode effective_mode(const AllreduceArguments& arguments, std::uint32_t number) {
@@ -61,6 +66,17 @@ RunningCall::RunningCall(const Setting& setting, std::shared_ptr<PendingCall> ca
       work_(setting.piece_bytes),
       limit_(deadline_),
       gone_(setting.absent),
+      blame_({.call = *call_,
+              .endpoint = endpoint_,
+              .handle = handle_,
+              .closed = closed_,
+              .rank = setting.rank,
+              .world = setting.world,
+              .forwards = !may_run_bounded(call_->arguments),
+              .submitted = submitted_,
+              .began = began_,
+              .deadline = deadline_,
+              .behind = setting_.behind}),
       mismatches_(setting.rank, setting.world) {
   Report& report = call_->report;
   report.tag = call_->arguments.tag;
@@ -71,8 +87,7 @@ RunningCall::RunningCall(const Setting& setting, std::shared_ptr<PendingCall> ca
 void RunningCall::open(OperationSpec spec, const OperationSignature& signature, Time now) {
   signature_ = signature;
   spec.signature = encode(signature);
-  forwards_ = spec.forwards;
-  stage_count_ = static_cast<std::uint32_t>(spec.stages.size());
+  closed_.open(static_cast<std::uint32_t>(spec.stages.size()));
   handle_ = endpoint_.submit(spec, now);
 }
 
@@ -88,28 +103,15 @@ void RunningCall::abort_operation(AbortReason reason, std::uint64_t ranks) {
   work_.clear();
 }
 
-std::uint64_t RunningCall::bucket_bytes() const {
-  return call_->arguments.count * element_bytes(call_->arguments.type);
-}
-
-OperationSignature RunningCall::common_signature() const {
-  const AllreduceArguments& arguments = call_->arguments;
-  OperationSignature result;
-  result.type = arguments.type;
-  result.function = arguments.function;
-  result.count = arguments.count;
-  if (arguments.function == ReduceOp::custom) result.custom = arguments.custom.id;
-  result.learns = arguments.learn_shares && arguments.algorithm == Algorithm::tar;
-  return result;
-}
-
 void RunningCall::on_event(const Event& event, Time now) {
   switch (event.kind) {
-    case Event::Kind::stage_closed:
-      stage_report(event.stage).closing = event.closing;
-      stage_report(event.stage).elapsed = event.elapsed;
-      closed_ |= 1u << event.stage;
+    case Event::Kind::stage_closed: {
+      StageReport& report = call_->report.stages[report_index(event.stage)];
+      report.closing = event.closing;
+      report.elapsed = event.elapsed;
+      closed_.close(event.stage);
       return on_progress(event, now);
+    }
     case Event::Kind::acknowledged:
     case Event::Kind::clock:
     case Event::Kind::extended:
@@ -127,7 +129,7 @@ void RunningCall::on_event(const Event& event, Time now) {
     case Event::Kind::deadline:
       if (mismatches_.any()) {
         end_mismatched(now);
-      } else if (!all_closed() || unheard()) {
+      } else if (!closed_.all() || blame_.unheard()) {
         end_at_deadline(now);
       }
       return;
@@ -150,7 +152,7 @@ void RunningCall::end_mismatched(Time now) {
 
 void RunningCall::on_abort(const Event& event, Time now) {
   // A complete result needs no peer any more, but a call of 0 elements has to hear every rank.
-  if (all_closed() && call_->arguments.count > 0) return;
+  if (closed_.all() && call_->arguments.count > 0) return;
   if (event.reason == TARPON_ABORT_MISMATCH) {
     if (mismatches_.any()) return;
     mismatches_.add_ended(abort_text(AbortReason::mismatch, {event.peer}));
@@ -161,18 +163,9 @@ void RunningCall::on_abort(const Event& event, Time now) {
   end_aborted(reason, event.ranks, abort_text(reason, ranks_of(event.ranks)), now);
 }
 
-/// Whether the rank that gave the call up was cut off itself. It was not if this rank began after
-/// that. It was if it lacks more than half of the ranks. It also was if it is the only rank that
-/// this rank lacks: the others' shards are here, so they had this rank's data.
-bool RunningCall::is_cut_off(const Event& late_abort) const {
-  if (late_abort.begun_late || setting_.world == 2) return false;
-  if (2 * std::popcount(late_abort.ranks) > static_cast<int>(setting_.world)) return true;
-  return !forwards_ && absent_ranks() == std::vector<Rank>{late_abort.peer};
-}
-
 /// Ends the call, because another rank has ended it at its deadline: `event.ranks` were late there.
 void RunningCall::on_late_abort(const Event& event, Time now) {
-  const bool cut_off = is_cut_off(event);
+  const bool cut_off = blame_.is_cut_off(event);
   if (!cut_off && (event.ranks & bit(setting_.rank)) != 0) {
     return end_aborted(AbortReason::late, bit(setting_.rank),
                        fmt::format("rank {} gave the call up at its deadline, before it had the "
@@ -180,10 +173,6 @@ void RunningCall::on_late_abort(const Event& event, Time now) {
                                    event.peer),
                        now);
   }
-  std::vector<Rank> late = absent_ranks();
-  std::erase_if(late, [&](Rank rank) { return (event.ranks & bit(rank)) == 0; });
-  if (late.empty() && forwards_) late = ranks_of(event.ranks & ~bit(setting_.rank));
-  if (cut_off || late.empty()) late = {event.peer};
   Report& report = call_->report;
   report.status = Status::peer_late;
   report.detail = cut_off ? fmt::format(
@@ -192,7 +181,7 @@ void RunningCall::on_late_abort(const Event& event, Time now) {
                                 event.peer)
                           : fmt::format("no complete answer from {} by the deadline of rank {}",
                                         rendezvous::rank_list(ranks_of(event.ranks)), event.peer);
-  report.late_ranks = std::move(late);
+  report.late_ranks = blame_.late_by(event);
   report_end(now);
   abort_operation(AbortReason::late, event.ranks);  // passed on as it came
 }
@@ -209,73 +198,17 @@ void RunningCall::end_aborted(AbortReason reason, std::uint64_t ranks, std::stri
   abort_operation(reason, ranks);
 }
 
-std::vector<Rank> RunningCall::absent_ranks() const {
-  const OperationView operation = endpoint_.view(handle_);
-  std::vector<Rank> not_begun;
-  for (Rank peer = 0; peer < setting_.world; ++peer) {
-    if (peer != setting_.rank && !operation.progress(0, peer).heard) not_begun.push_back(peer);
-  }
-  if (!not_begun.empty()) return not_begun;
-  if (!forwards_) return incomplete_ranks();
-  const std::uint64_t silent = endpoint_.peers().silent();
-  if (all_closed()) return ranks_of(silent & operation.unacknowledged());
-  return silent != 0 ? ranks_of(silent) : incomplete_ranks();
-}
-
-/// The ranks whose message of the earliest stage is incomplete.
-std::vector<Rank> RunningCall::incomplete_ranks() const {
-  const OperationView operation = endpoint_.view(handle_);
-  std::vector<Rank> ranks;
-  for (std::uint8_t stage = 0; stage < stage_count_ && ranks.empty(); ++stage) {
-    for (Rank peer = 0; peer < setting_.world; ++peer) {
-      const MessageProgress message = operation.progress(stage, peer);
-      if (peer != setting_.rank && message.received < message.slots) ranks.push_back(peer);
-    }
-  }
-  return ranks;
-}
-
-bool RunningCall::queued_too_long() const {
-  return !setting_.behind.empty() && began_ - submitted_ > deadline_ - began_;
-}
-
-std::vector<Rank> RunningCall::late_ranks() const {
-  return queued_too_long() ? setting_.behind : absent_ranks();
-}
-
 void RunningCall::end_at_deadline(Time now) {
   Report& report = call_->report;
-  report.late_ranks = late_ranks();
-  const std::string detail = fmt::format(
-      "no complete answer from {} within the deadline of {} s{}",
-      report.late_ranks.empty() ? "the other ranks" : rendezvous::rank_list(report.late_ranks),
-      std::chrono::duration<double>(call_->arguments.deadline).count(),
-      queued_too_long() ? ": most of it was spent behind earlier calls" : "");
+  report.late_ranks = blame_.late();
+  const std::string detail = blame_.late_text(report.late_ranks);
   const std::uint64_t late = mask_of(report.late_ranks);
   if (report.mode == Mode::bounded || late == 0) return end(Status::peer_late, detail, now);
   // An exact call ends on all ranks: the late ranks learn it at once, and the next calls match.
   report.status = Status::peer_late;
-  report.detail = detail + silence_text();
+  report.detail = detail + blame_.silence_text();
   report_end(now);
   abort_operation(AbortReason::late, late);
-}
-
-/// Says how many ranks answer, if some are silent. An exact call runs to its deadline only while
-/// all ranks are live.
-std::string RunningCall::silence_text() const {
-  const int world = setting_.world;
-  const int answering = world - std::popcount(endpoint_.peers().silent());
-  if (answering == world) return "";
-  return fmt::format("; {}{} of {} ranks answer", 2 * answering <= world ? "cut off: " : "",
-                     answering, world);
-}
-
-bool RunningCall::unheard() const {
-  if (call_->arguments.count > 0 || call_->report.mode == Mode::bounded) return false;
-  for (Rank peer = 0; peer < setting_.world; ++peer) {
-    if (peer != setting_.rank && !endpoint_.view(handle_).progress(0, peer).heard) return true;
-  }
-  return false;
 }
 
 Time RunningCall::next_deadline() const {
@@ -313,7 +246,7 @@ void RunningCall::give_up(Rank origin, const std::string& detail, Time now) {
 
 void RunningCall::peers_gone(const Facts& facts, Time now) {
   if (over() || call_->report.mode == Mode::bounded) return;
-  if (all_closed() && !unheard()) return;
+  if (closed_.all() && !blame_.unheard()) return;
   std::vector<Rank> gone;
   Standing highest = Standing::live;
   std::string text;
@@ -335,7 +268,7 @@ void RunningCall::peers_gone(const Facts& facts, Time now) {
 void RunningCall::evicted(const std::string& detail, Time now) {
   if (over()) return;
   if (mismatches_.any()) return end_mismatched(now);
-  if (all_closed() && !unheard()) return finish(now);
+  if (closed_.all() && !blame_.unheard()) return finish(now);
   call_->report.blamed = {setting_.rank};
   end(Status::evicted, detail, now);
 }
@@ -381,11 +314,11 @@ void RunningCall::release(Time now) {
 void RunningCall::report_end(Time now) {
   Report& report = call_->report;
   report.elapsed = now - submitted_;
-  report.stage = !closed(0)      ? CallStage::scatter
-                 : !all_closed() ? CallStage::gather
-                                 : CallStage::result;
+  report.stage = !closed_.has(0)  ? CallStage::scatter
+                 : !closed_.all() ? CallStage::gather
+                                  : CallStage::result;
   report_last_heard(endpoint_, setting_.rank, setting_.world, now, report);
-  for (std::uint8_t stage = 0; stage < stage_count_; ++stage) {
+  for (std::uint8_t stage = 0; stage < closed_.count(); ++stage) {
     for (Rank rank = 0; rank < setting_.world; ++rank) {
       if (rank == setting_.rank) continue;
       const MessageProgress message = endpoint_.view(handle_).progress(stage, rank);

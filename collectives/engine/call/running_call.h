@@ -14,13 +14,15 @@
 #include <string>
 #include <vector>
 
+#include "collectives/engine/call/call_blame.h"
+#include "collectives/engine/call/closed_stages.h"
 #include "collectives/engine/call/float_buffer_pool.h"
 #include "collectives/engine/call/mismatches.h"
 #include "collectives/engine/call/pending_call.h"
 #include "collectives/engine/call/signature.h"
 #include "collectives/engine/call/work.h"
-#include "collectives/engine/call/work_rate.h"
 #include "collectives/engine/learning/bounds.h"
+#include "collectives/engine/learning/work_rate.h"
 #include "collectives/mechanisms.h"
 #include "collectives/membership/epoch_history.h"
 #include "collectives/membership/facts.h"
@@ -86,14 +88,8 @@ class RunningCall {
     waited_in_vain_ = true;
   }
 
-  /// Returns the ranks that the call waits for: the ranks that have not begun it. If all have, the
-  /// ranks whose message of the earliest stage is incomplete. If ranks forward data, one silent
-  /// rank can delay the messages of others: then the silent ranks come first. Once all messages are
-  /// complete, the silent ranks that have not confirmed this rank's messages.
-  std::vector<Rank> absent_ranks() const;
-  /// The ranks to blame if the call ends now: absent_ranks(). A call that spent most of its time
-  /// queued behind earlier calls blames the ranks that were late in those calls.
-  std::vector<Rank> late_ranks() const;
+  /// Which ranks it waits for. REQUIRES: not over().
+  const CallBlame& blame() const { return blame_; }
 
   // -- once over
 
@@ -160,16 +156,8 @@ class RunningCall {
   /// Fills the part of the report that every call has. The operation is still open.
   void report_end(Time now);
 
-  bool closed(std::size_t stage) const { return (closed_ >> stage & 1) != 0; }
-  bool all_closed() const { return closed_ + 1u == 1u << stage_count_; }
-  /// Whether an exact call of 0 elements has not heard every rank yet. It moves no data, but the
-  /// ranks still have to agree that it has none.
-  bool unheard() const;
   /// Acts upon a change of limit_: a mismatch still has to reach the peers in time.
   void limit_changed(Time now) { mismatches_.collect(now, limit_); }
-  std::uint64_t bucket_bytes() const;
-  /// The fields that follow from the arguments alone.
-  OperationSignature common_signature() const;
 
   const Setting setting_;
   const std::shared_ptr<PendingCall> call_;
@@ -177,7 +165,8 @@ class RunningCall {
   const Time submitted_;
   const Time began_;
   const Time deadline_;
-  Work work_;  // on the buffers
+  Work work_;            // on the buffers
+  ClosedStages closed_;  // this class alone changes it
 
   // -- set by the derived class
 
@@ -207,25 +196,15 @@ class RunningCall {
   /// Passes the times of the finished call to the learnt bounds.
   virtual void released(Time) {}
 
-  std::vector<Rank> incomplete_ranks() const;
-  bool queued_too_long() const;
   void end_mismatched(Time now);
   void teach_work_rate(Time now);
   void on_abort(const Event& event, Time now);
-  bool is_cut_off(const Event& late_abort) const;
   void on_late_abort(const Event& event, Time now);
   void end_at_deadline(Time now);
-  std::string silence_text() const;
-  StageReport& stage_report(std::size_t stage) { return call_->report.stages[report_index(stage)]; }
-
-  /// Reports have two stages; later ones count as the second.
-  static std::size_t report_index(std::size_t stage) { return std::min<std::size_t>(stage, 1); }
 
   OperationHandle handle_;
   OperationSignature signature_;
-  bool forwards_ = false;  // ranks send on data that they receive
-  std::uint32_t stage_count_ = 0;
-  std::uint32_t closed_ = 0;  // bit s: stage s
+  const CallBlame blame_;
   Mismatches mismatches_;
   enum class Phase : std::uint8_t {
     runs,

@@ -46,6 +46,16 @@ std::string differs(std::string_view field, Value a, Value b) {
 
 }  // namespace
 
+OperationSignature common_signature(const AllreduceArguments& arguments) {
+  OperationSignature result;
+  result.type = arguments.type;
+  result.function = arguments.function;
+  result.count = arguments.count;
+  if (arguments.function == ReduceOp::custom) result.custom = arguments.custom.id;
+  result.learns = arguments.learn_shares && arguments.algorithm == Algorithm::tar;
+  return result;
+}
+
 SignatureBytes encode(const OperationSignature& signature) {
   SignatureBytes bytes{};
   bytes[kTypeAt] = static_cast<std::uint8_t>(signature.type);

@@ -23,6 +23,7 @@
 #include <string>
 
 #include "bpf/wire.h"
+#include "collectives/allreduce.h"
 #include "collectives/types.h"
 
 namespace tarpon {
@@ -44,6 +45,9 @@ struct OperationSignature {
 
   bool operator==(const OperationSignature&) const = default;
 };
+
+/// The fields that follow from the arguments alone.
+OperationSignature common_signature(const AllreduceArguments& arguments);
 
 using SignatureBytes = std::array<std::uint8_t, TARPON_SIGNATURE_BYTES>;
 

@@ -104,7 +104,7 @@ void CodedCalls::note_ended(const PendingCall& call) {
                          .took = report.elapsed - std::max(report.clock_start, Duration{})};
   // Coding does not cause the wait for live ranks, so the time of the wait does not count.
   if (report.held > Duration{}) evidence.took = std::min(evidence.took, report.bound);
-  const Duration coding = coding_time(call.arguments.count * element_bytes(call.arguments.type));
+  const Duration coding = coding_time(bucket_bytes(call.arguments));
   const bool tells_loss = in_time && report.late_ranks.empty() && report.void_shards.empty();
   if (tells_loss && coding <= report.bound / 2) evidence.lost = report.lost_fraction;
   evidence_.push_back(evidence);

@@ -50,7 +50,7 @@ ScheduleExecutor ScheduledCall::make_executor() {
 }
 
 OperationSignature ScheduledCall::signature() const {
-  OperationSignature result = common_signature();
+  OperationSignature result = common_signature(call_->arguments);
   result.algorithm = call_->arguments.algorithm;
   if (result.algorithm == Algorithm::two_level_tar) {
     const std::uint32_t given = call_->arguments.group_size;
@@ -72,7 +72,7 @@ bool ScheduledCall::advance(Time now) {
     return over();
   }
   executor_.advance(endpoint_, handle());
-  if (!all_closed() || unheard()) return false;
+  if (!closed_.all() || blame().unheard()) return false;
   if (settle_at_ == kNever) {
     settle_at_ = now;
     if (executor_.confirms_kept()) settle_at_ += std::max(kLeastSettling, (now - submitted_) / 8);

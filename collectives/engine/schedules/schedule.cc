@@ -15,7 +15,7 @@ Algorithm choose_algorithm(const AllreduceArguments& call, std::uint32_t world) 
   // So few bytes of a rank cost less than a second message delay (./dev bench menu).
   constexpr std::uint64_t kMostSent = 32 << 10;
   if (may_run_bounded(call) || !call.shares.even() || call.count > kMostSent) return Algorithm::tar;
-  const std::uint64_t sent = call.count * element_bytes(call.type) * (world - 1);
+  const std::uint64_t sent = bucket_bytes(call) * (world - 1);
   return sent <= kMostSent ? Algorithm::one_shot : Algorithm::tar;
 }
 

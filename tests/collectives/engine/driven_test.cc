@@ -318,7 +318,7 @@ TEST_P(LearningWithoutTest, a_dead_or_suspect_rank__leaves_the_bound_where_it_wa
   DrivenJob job(driven);
   for (int i = 0; i < 60; ++i) job.operation();
   const Duration bound = job.bound();
-  const double patience = job.job()[0].bounds().patience();
+  const double patience = job.job()[0].learnt().bounds.patience();
   job.leave_out(2);
   const Time known = job.job().now() + 600ms;  // suspect after 300 ms of silence while calls run
   for (int i = 0; i < 3 || job.job().now() < known; ++i) job.operation();
@@ -329,7 +329,7 @@ TEST_P(LearningWithoutTest, a_dead_or_suspect_rank__leaves_the_bound_where_it_wa
   }
   for (int i = 0; i < driven.operations; ++i) {
     job.operation();
-    EXPECT_LE(job.job()[0].bounds().patience(), patience) << i;
+    EXPECT_LE(job.job()[0].learnt().bounds.patience(), patience) << i;
     EXPECT_LE(job.bound(), bound * 5 / 4) << i;
     EXPECT_GE(job.bound(), bound / 2) << i;
   }

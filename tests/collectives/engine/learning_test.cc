@@ -31,7 +31,7 @@ void call(SimulatedJob& job, DataType type, ReduceOp function, std::uint32_t tag
 }
 
 BoundPlan plan_of(SimulatedJob& job) {
-  return job[0].bounds().plan({BoundRule::learnt, std::nullopt, {.bytes = kCount * 4}}, 10s);
+  return job[0].learnt().bounds.plan({BoundRule::learnt, std::nullopt, {.bytes = kCount * 4}}, 10s);
 }
 
 TEST(LearningTest, learn__not_from_calls_that_always_run_exact) {

@@ -9,9 +9,9 @@
 #include <limits>
 #include <new>
 
-#include "collectives/engine/call/work_rate.h"
 #include "collectives/engine/coded/coded_calls.h"
 #include "collectives/engine/coded/coding.h"
+#include "collectives/engine/learning/work_rate.h"
 #include "tests/support/large_memory.h"
 #include "tests/support/simulated_job.h"
 #include "transport/ports/forwarding_port.h"
@@ -155,10 +155,10 @@ TEST_F(PiecesTest, their_time_is_part_of_the_call) {
     EXPECT_EQ(calls[rank]->report.status, Status::complete) << calls[rank]->report.detail;
     ASSERT_TRUE(calls[rank]->report.coded);
     EXPECT_GT(calls[rank]->report.elapsed, 2 * one_pass()) << "encoding and decoding";
-    const WorkRate& rate = (*job_)[rank].work_rate(true);
+    const WorkRate& rate = (*job_)[rank].learnt().coded_work;
     EXPECT_GE(rate.of(kBytes), one_pass() * 99 / 100);
     EXPECT_LT(rate.of(kBytes), 2 * one_pass());
-    EXPECT_EQ((*job_)[rank].work_rate(false).of(kBytes), WorkRate().of(kBytes)) << "unknown";
+    EXPECT_EQ((*job_)[rank].learnt().uncoded_work.of(kBytes), WorkRate().of(kBytes)) << "unknown";
     expect_sum(rank, 2e-2);
   }
   expect_next(1);
@@ -280,7 +280,7 @@ TEST_F(PiecesTest, drop_calls__ends_a_call_that_needs_more_work_as_aborted) {
   EXPECT_EQ(calls[0]->report.status, Status::aborted);
   EXPECT_THAT(calls[0]->report.blamed, ElementsAre(0));
   EXPECT_EQ((*job_)[0].outstanding(), 0u);
-  EXPECT_FALSE((*job_)[0].has_piece());
+  EXPECT_FALSE((*job_)[0].pieces().any());
   job_->run_for(10ms);
 }
 
@@ -323,7 +323,7 @@ TEST_F(PiecesTest, the_copy_for_late_ranks_is_whole) {
   for (const Rank rank : std::array<Rank, 2>{0, 2})
     calls[rank] = job_->submit(rank, arguments(rank));
   ASSERT_TRUE(job_->finish());
-  EXPECT_LT((*job_)[0].work_rate(false).of(kBytes), WorkRate().of(kBytes)) << "known by now";
+  EXPECT_LT((*job_)[0].learnt().uncoded_work.of(kBytes), WorkRate().of(kBytes)) << "known by now";
   calls[1] = job_->submit(1, arguments(1));
   ASSERT_TRUE(job_->finish());
   EXPECT_EQ(calls[1]->report.status, Status::late_self) << calls[1]->report.detail;
@@ -474,9 +474,9 @@ TEST_F(PiecesTest, buffers_are_made_and_touched_before_the_codec_is_on) {
   const int before = memory_.large;
   for (Rank rank = 0; rank < 2; ++rank) (*job_)[rank].coded_calls().decided({{64, true}, {{0, 2}}});
   EXPECT_EQ(memory_.large, before + 2);
-  EXPECT_TRUE((*job_)[0].has_piece());
+  EXPECT_TRUE((*job_)[0].pieces().any());
   job_->run_for(10ms);
-  EXPECT_FALSE((*job_)[0].has_piece());
+  EXPECT_FALSE((*job_)[0].pieces().any());
   for (const auto& call : run_two()) EXPECT_TRUE(call->report.coded);
   EXPECT_EQ(memory_.large, before + 2);
 }

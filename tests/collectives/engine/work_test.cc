@@ -7,7 +7,7 @@
 #include <new>
 #include <vector>
 
-#include "collectives/engine/call/work_rate.h"
+#include "collectives/engine/learning/work_rate.h"
 
 namespace tarpon::work_test {
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "collectives/engine/call/work_rate.h"
+#include "collectives/engine/learning/work_rate.h"
 #include "tests/support/simulated_job.h"
 
 namespace tarpon::testing_support::work_time_test {

@@ -25,9 +25,9 @@ AgreementPayload report(std::uint64_t step) {
 TEST(EndpointAgreementTest, send__arrives_whole_and_in_order) {
   Harness net(3);
   for (std::uint64_t step = 1; step <= 3; ++step) net[0].send({2, report(step)});
-  EXPECT_FALSE(net[0].idle());
+  EXPECT_FALSE(net[0].memory().idle());
   const Packets packets = net.poll(0);
-  EXPECT_TRUE(net[0].idle());
+  EXPECT_TRUE(net[0].memory().idle());
   ASSERT_EQ(packets.size(), 3u);
   const tarpon_header header = packets[0].header();
   EXPECT_EQ(header.type, TARPON_AGREEMENT);

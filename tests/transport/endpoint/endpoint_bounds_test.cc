@@ -406,7 +406,7 @@ TEST(EndpointBoundsTest, abort__is_told_with_its_reason_and_ends_the_sending) {
     EXPECT_EQ(told[0].peer, 0);
     EXPECT_EQ(told[0].reason, std::uint32_t{TARPON_ABORT_ARGUMENT});
   }
-  EXPECT_TRUE(net[0].idle());
+  EXPECT_TRUE(net[0].memory().idle());
 }
 
 }  // namespace

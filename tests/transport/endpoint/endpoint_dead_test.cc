@@ -133,7 +133,7 @@ TEST(EndpointDeadTest, acknowledged__and_retained_without_it) {
   net.submit(exchange(1, 3, kFew), 1);  // rank 1 has passed it
   net.settle();
   net.poll(0);
-  EXPECT_TRUE(net[0].idle());
+  EXPECT_TRUE(net[0].memory().idle());
 }
 
 EndpointOptions watchful_options() {

@@ -326,14 +326,14 @@ TEST(EndpointDeliveryTest, retention__a_closed_operation_is_served_until_all_hav
   ASSERT_EQ(lost.size(), 3u);
   net.give(lost[1]);
   net[0].close(a.handle, keep(lost, kBytes));
-  EXPECT_FALSE(net[0].idle());
+  EXPECT_FALSE(net[0].memory().idle());
   net.run_until(net.now + 100ms);
   EXPECT_EQ(b.sinks[0]->bytes[0], kBytes);
   EXPECT_EQ(net.count(1, kClosed), 1u);
   EXPECT_EQ(net[0].counters().repaired_slots, 2u);
 
   // Still kept: rank 1 has not said that it has passed.
-  EXPECT_FALSE(net[0].idle());
+  EXPECT_FALSE(net[0].memory().idle());
   net[1].close(b.handle, nullptr);
   net.submit(exchange(1, 2, kFew), 1);
   net.give(net.poll(1)[0]);
@@ -404,7 +404,7 @@ TEST(EndpointDeliveryTest, retention__a_requested_slot_survives_the_release) {
   net.submit(exchange(1, 2, kFew), 1);
   net.give(net.poll(1));  // rank 1 has passed: the bytes are gone
   EXPECT_TRUE(slots_of(net.poll(0)).empty());
-  EXPECT_TRUE(net[0].idle());
+  EXPECT_TRUE(net[0].memory().idle());
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ TEST(BeginClockTest, start_at_half__at_the_begin_of_the_last_rank_of_the_first_h
   std::vector<PeerExchange> peers(4);  // this rank's own entry is never heard
   const Duration begins[] = {0ms, 5ms, 2ms, 9ms};
   for (const Rank peer : {Rank{1}, Rank{2}, Rank{3}}) {
-    peers[peer].set_begun(kNow + begins[peer], begins[peer]);
+    peers[peer].set_begin({kNow + begins[peer], begins[peer]});
     if (peer != 3) peers[peer].note_heard(false);
   }
   BeginClock clock(kNow);

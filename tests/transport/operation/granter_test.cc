@@ -62,8 +62,8 @@ class GranterTest : public testing::Test {
   void arrive(Operation& operation, std::uint32_t stage, Rank peer, std::uint32_t slots) {
     ReceiveMessage& message = *operation.stages[stage].receive_from(peer);
     for (std::uint32_t i = 0; i < slots; ++i) {
-      const std::uint32_t slot = message.presence().end();
-      message.insert(slot, 1);
+      const std::uint32_t slot = message.arrivals().presence().end();
+      message.arrivals().insert(slot, 1);
       message.note_arrival(slot, false, now_);
       granter_->progressed(operation, message);
     }
@@ -72,7 +72,8 @@ class GranterTest : public testing::Test {
   /// All that was granted comes.
   void use_up(Operation& operation, std::uint32_t stage, Rank peer) {
     const ReceiveMessage& message = *operation.stages[stage].receive_from(peer);
-    arrive(operation, stage, peer, message.credit().granted() - message.presence().end());
+    arrive(operation, stage, peer,
+           message.credit().granted() - message.arrivals().presence().end());
   }
 
   std::size_t give() { return granter_->give(now_, open_).size(); }
@@ -87,7 +88,7 @@ class GranterTest : public testing::Test {
   static std::uint32_t on_its_way(Operation& operation, std::uint32_t stage) {
     std::uint32_t sum = 0;
     for (const ReceiveMessage& message : operation.stages[stage].receives) {
-      sum += message.credit().granted() - message.presence().end();
+      sum += message.credit().granted() - message.arrivals().presence().end();
     }
     return sum;
   }
@@ -175,7 +176,7 @@ TEST_F(GranterTest, several__grants_of_those_that_wait_are_few_and_large) {
   for (int i = 0; i < 2000; ++i) {
     for (Rank peer = 1; peer < kRanks; ++peer) {
       const ReceiveMessage& message = *oldest.stages[0].receive_from(peer);
-      if (message.presence().end() == message.credit().granted()) continue;
+      if (message.arrivals().presence().end() == message.credit().granted()) continue;
       arrive(oldest, 0, peer, 1);
       ++slots;
     }
@@ -206,13 +207,14 @@ TEST_F(GranterTest, stalled__its_credit_goes_to_those_that_wait) {
 TEST_F(GranterTest, waiting__a_message_whose_slots_are_all_here_has_nothing_to_ask_for) {
   Operation& oldest = open(1000);
   ReceiveMessage& message = *oldest.stages[0].receive_from(1);
-  EXPECT_FALSE(message.waits_for_credit());
+  const RequestDelays delays{.gap = 1ms, .quiet = 10ms, .longest = 40ms};
+  EXPECT_NE(message.due(delays), kNever);
   begin(oldest, 1);
   use_up(oldest, 0, 1);
-  EXPECT_TRUE(message.waits_for_credit());
+  EXPECT_EQ(message.due(delays), kNever);
   now_ += 5ms;
   give();
-  EXPECT_FALSE(message.waits_for_credit());
+  EXPECT_NE(message.due(delays), kNever);
   EXPECT_EQ(message.silent_since(), now_);  // its silence begins with the grant
 }
 

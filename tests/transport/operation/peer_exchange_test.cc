@@ -45,17 +45,17 @@ TEST(ReadyTimerTest, is_answered_by__a_packet_whose_echo_is_not_older) {
   EXPECT_FALSE(ready.is_answered_by(header, kNow + 1ms));
 }
 
-TEST(PeerExchangeTest, note_begun__the_first_packet_counts_unless_a_later_one_corrects_it) {
+TEST(PeerExchangeTest, note_begin__the_first_packet_counts_unless_a_later_one_corrects_it) {
   PeerExchange exchange;
-  EXPECT_EQ(exchange.begun(), kNever);
-  exchange.note_begun(kNow, 1ms, false);
-  exchange.note_begun(kNow - 5ms, 2ms, false);
-  EXPECT_EQ(exchange.begun(), kNow);
-  exchange.note_begun(kNow + 5ms, 2ms, true);
-  EXPECT_EQ(exchange.begun(), kNow) << "it tells no earlier begin";
-  exchange.note_begun(kNow - 5ms, 2ms, true);
-  EXPECT_EQ(exchange.begun(), kNow - 5ms);
-  EXPECT_EQ(exchange.read_after(), 2ms);
+  EXPECT_EQ(exchange.begin().at, kNever);
+  exchange.note_begin({kNow, 1ms}, false);
+  exchange.note_begin({kNow - 5ms, 2ms}, false);
+  EXPECT_EQ(exchange.begin().at, kNow);
+  exchange.note_begin({kNow + 5ms, 2ms}, true);
+  EXPECT_EQ(exchange.begin().at, kNow) << "it tells no earlier begin";
+  exchange.note_begin({kNow - 5ms, 2ms}, true);
+  EXPECT_EQ(exchange.begin().at, kNow - 5ms);
+  EXPECT_EQ(exchange.begin().read_after, 2ms);
 }
 
 TEST(PeerExchangeTest, note_heard__ends_announcements_but_no_question) {
@@ -89,11 +89,10 @@ TEST(PeerExchangeTest, end_question__goes_on_announcing_to_a_peer_that_was_not_h
 
 TEST(PeerExchangeTest, note_mismatch__the_peer_gets_the_fields_once_and_when_it_asks) {
   PeerExchange exchange;
-  EXPECT_TRUE(exchange.note_mismatch());
+  EXPECT_TRUE(exchange.note_mismatch(false));
   EXPECT_TRUE(exchange.disagrees());
-  EXPECT_FALSE(exchange.note_mismatch());
-  exchange.lacks_fields();
-  EXPECT_TRUE(exchange.note_mismatch());
+  EXPECT_FALSE(exchange.note_mismatch(false));
+  EXPECT_TRUE(exchange.note_mismatch(true));
 }
 
 TEST(PeerExchangeTest, check_jump__asks_once_in_an_interval) {

@@ -14,7 +14,7 @@ void ReceiveMessage::reset(const ReceiveSpec& spec, std::uint32_t slot_bytes, bo
   credit_ = {};
   repair_below_ = may_repair ? slots() : 0;
   tail_seen_ = slots() == 0;
-  final_ = false;
+  ended_ = false;
   last_given_up_ = false;
   given_up_ = 0;
   last_heard_ = asked_ = now;
@@ -24,7 +24,7 @@ void ReceiveMessage::reset(const ReceiveSpec& spec, std::uint32_t slot_bytes, bo
 
 std::uint64_t ReceiveMessage::received_bytes() const {
   return lengths_.sum(received(), [this](std::uint32_t slot) {
-    return presence().contains(slot) && !(last_given_up_ && slot + 1 == slots());
+    return arrivals_.presence().contains(slot) && !(last_given_up_ && slot + 1 == slots());
   });
 }
 
@@ -73,7 +73,7 @@ bool ReceiveMessage::ask(Time now) {
   return true;
 }
 
-std::size_t ReceiveMessage::request(std::uint32_t most, std::span<tarpon_range> out) {
+ReceiveMessage::Request ReceiveMessage::request(std::uint32_t most, std::span<tarpon_range> out) {
   const std::uint32_t below = std::min(credit_.granted(), repair_below_);
   std::size_t count = arrivals_.lost(below, most, out);
   if (count == 0) {
@@ -88,7 +88,7 @@ std::size_t ReceiveMessage::request(std::uint32_t most, std::span<tarpon_range> 
   std::uint32_t slots = 0;
   for (const tarpon_range& run : out.first(count)) slots += run.count;
   credit_.request(slots);
-  return count;
+  return {count, asks_};
 }
 
 std::size_t ReceiveMessage::give_up_gap(const RequestDelays& delays, Time now,

@@ -33,20 +33,21 @@ class ReceiveMessage {
   Sink& sink() const { return *sink_; }
   std::uint32_t slots() const { return lengths_.slots(); }
   const SlotLengths& lengths() const { return lengths_; }
+  /// The Receiver marks slots as here before their sink runs.
   const Arrivals& arrivals() const { return arrivals_; }
-  const Presence& presence() const { return arrivals_.presence(); }
+  Arrivals& arrivals() { return arrivals_; }
   const MessageCredit& credit() const { return credit_; }
   MessageCredit& credit() { return credit_; }
 
   /// Whether nothing more has to come.
-  bool delivered() const { return presence().complete(); }
+  bool delivered() const { return arrivals_.presence().complete(); }
   /// Whether more may come that this rank waits for.
-  bool is_expected() const { return !final_ && !delivered(); }
-  bool is_final() const { return final_; }
-  /// No more of it comes: its sender has ended the operation, or is gone.
-  void give_up() { final_ = true; }
+  bool is_expected() const { return !ended_ && !delivered(); }
+  /// Nothing more is waited for: the message is whole, or its sender has ended the operation, or is
+  /// gone. Returns false when that was known.
+  bool end() { return !std::exchange(ended_, true); }
   /// Slots that have come.
-  std::uint32_t received() const { return presence().count() - given_up_; }
+  std::uint32_t received() const { return arrivals_.presence().count() - given_up_; }
   /// Slots that are marked as here and never came.
   std::uint32_t given_up() const { return given_up_; }
   /// Bytes of the slots that have come.
@@ -54,15 +55,11 @@ class ReceiveMessage {
 
   // -- arrivals ----------------------------------------------------------------------------------
 
-  void set_stripes(const Stripes& stripes) { arrivals_.set_stripes(stripes); }
-  /// Marks `count` slots from `first` on as here, before their sink runs.
-  void insert(std::uint32_t first, std::uint32_t count) { arrivals_.insert(first, count); }
-  /// Slots have come; the last one is `slot`, which `answers` a request or not. Learns of losses.
+  /// Slots that are marked as here have come; the last one is `slot`, which `answers` a request or
+  /// not. Learns of losses.
   void note_arrival(std::uint32_t slot, bool answers, Time now);
   /// The sender has sent all, or nothing more comes. Returns false when that was known.
   bool note_tail() { return !std::exchange(tail_seen_, true); }
-  /// A peer has ended: what is missing is asked for now.
-  void presume_all_lost(Time now) { arrivals_.presume_all_lost(now); }
 
   // -- requests ----------------------------------------------------------------------------------
 
@@ -70,11 +67,6 @@ class ReceiveMessage {
   bool may_repair() const { return repair_below_ > 0; }
   /// Slots [0, below) may be asked for again.
   void allow_repair(std::uint32_t below);
-  /// Whether everything that the sender may send is here: there is nothing to ask for.
-  bool waits_for_credit() const {
-    return credit_.granted() < slots() && presence().count() >= credit_.granted() &&
-           !presence().has_gap();
-  }
   /// The Granter has extended the credit: the silence of a message that waited begins now.
   void extend_credit(std::uint32_t slots, Time now);
   /// Since when the sender is silent.
@@ -86,16 +78,24 @@ class ReceiveMessage {
   /// what was granted and never seen counts as lost, since the grant must not stall behind it:
   /// returns true then.
   bool ask(Time now);
-  /// Writes the slots that a REPAIR asks for when it leaves, at most `most` of them and as many
-  /// runs as fit. Returns the number of runs.
-  std::size_t request(std::uint32_t most, std::span<tarpon_range> out);
-  /// How often this rank has asked since the last progress.
-  std::uint32_t asks() const { return asks_; }
+  /// A REPAIR that leaves.
+  struct Request {
+    std::size_t runs = 0;    // of slots
+    std::uint32_t asks = 0;  // how often this rank has asked since the last progress
+  };
+  /// Writes the slots that it asks for, at most `most` of them and as many runs as fit.
+  Request request(std::uint32_t most, std::span<tarpon_range> out);
   /// Gives up the slots of a gap where nothing may be repaired, if that is due. Returns how many
   /// runs of them it has written.
   std::size_t give_up_gap(const RequestDelays& delays, Time now, std::span<tarpon_range> out);
 
  private:
+  /// Whether everything that the sender may send is here: there is nothing to ask for.
+  bool waits_for_credit() const {
+    const Presence& here = arrivals_.presence();
+    return credit_.granted() < slots() && here.count() >= credit_.granted() && !here.has_gap();
+  }
+
   Rank peer_ = 0;
   Sink* sink_ = nullptr;
   SlotLengths lengths_;
@@ -103,7 +103,7 @@ class ReceiveMessage {
   MessageCredit credit_;
   std::uint32_t repair_below_ = 0;
   bool tail_seen_ = false;
-  bool final_ = false;
+  bool ended_ = false;
   bool last_given_up_ = false;  // the last slot, which may be short, is among given_up_
   std::uint32_t given_up_ = 0;
   Time last_heard_{};

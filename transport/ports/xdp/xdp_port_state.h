@@ -15,8 +15,8 @@
 #include "transport/ports/xdp/xdp_port.h"
 #include "transport/ports/xdp/xdp_receiver.h"
 #include "transport/ports/xdp/xdp_sender.h"
-#include "xdp/neighbours.h"
 #include "xdp/base/private_descriptor.h"
+#include "xdp/neighbours.h"
 
 namespace tarpon {
 
