@@ -71,8 +71,8 @@ while read -r header; do
 done <headers
 # Those of collectives/ have short names.
 sed -n 's|^tarpon/collectives/||p' headers | while read -r name; do
-  [ "$(cat "$prefix/include/tarpon/$name")" = "#include \"collectives/$name\"" ] ||
-    { echo "FAIL: <tarpon/$name> is not <tarpon/collectives/$name>" >&2; exit 1; }
+  [ "$(cat "$prefix/include/tarpon/${name##*/}")" = "#include \"collectives/$name\"" ] ||
+    { echo "FAIL: <tarpon/${name##*/}> is not <tarpon/collectives/$name>" >&2; exit 1; }
 done
 
 echo "== what a C program compiles"

@@ -1,32 +1,51 @@
 #!/usr/bin/env python3
 """Checks that no class has more than 25 public functions, or 40 in all.
 
-    methods.py ROOT      prints FILE: CLASS: COUNTS for each class that breaks it; exit code 1 then
+    methods.py ROOT             prints FILE: CLASS: COUNTS for each class that breaks it; exit code 1 then
     methods.py --counts ROOT    prints the 20 classes with most functions
 
-Constructors, destructors and what is deleted do not count; overloads do. Tests are left out. The public
-classes that users call may have more public functions: they have no others."""
+Overloads count; constructors, destructors, and what is deleted or defaulted do not. Tests are left out.
+Communicator, which users call, may have more public functions."""
 import pathlib, re, sys
 
 MOST_PUBLIC, MOST = 25, 40
 INTERFACES = {("collectives/communicator.h", "Communicator")}
-CLASS = re.compile(r"\b(class|struct)\s+(\w+)(?:\s+final)?(?:\s*:[^{;()]*)?\s*\{")
+FOLDERS = ("bpf", "xdp", "codec", "transport", "collectives", "tools")
+COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+ATTRIBUTES = r"(?:\s*alignas\([^)]*\)|\s*\[\[[^\]]*\]\])*"
+CLASS = re.compile(rf"\b(class|struct)\b{ATTRIBUTES}\s+(\w+(?:::\w+)*)(?:<[^{{;]*>)?(?:\s+final)?"
+                   r"(?:\s*:(?!:)[^{;]*)?\s*\{")
+INITIALISERS = re.compile(r"(\)\s*(?:noexcept)?)\s*:(?!:).*", re.DOTALL)
 FUNCTION = re.compile(r"(?<![\w~])(~?\w+|operator\S{1,3})\s*\((?:[^()]|\([^()]*\))*\)"
-                      r"\s*(?:const)?\s*(?:noexcept)?\s*(?:override|final)?\s*(?:->.*)?(?:=\s*(\w+))?$", re.DOTALL)
+                      r"\s*(?:const|noexcept|override|final|&&?|\s)*(?:->.*)?(?:=\s*(\w+))?$", re.DOTALL)
+NO_FUNCTION = re.compile(r"(using|friend|typedef|static_assert|enum|template\s*<.*>\s*(class|struct)\b)", re.DOTALL)
 
 
 def statements(text, at):
-    """The statements of the class body that begins at `at`, each with its access; bodies are cut out."""
-    depth, statement = 1, ""
-    while depth and at < len(text):
+    """The statements of the class body that begins at `at`, without what stands in inner braces."""
+    braces, parentheses, statement = 1, 0, ""
+    while braces and at < len(text):
         char = text[at]
         at += 1
-        depth += (char == "{") - (char == "}")
-        if depth == 1 and char in ";}" or depth == 0:
+        if char in "{}":
+            braces += 1 if char == "{" else -1
+        elif braces == 1:
+            parentheses += (char == "(") - (char == ")")
+        if not parentheses and (braces == 0 or braces == 1 and char in ";}"):
             yield statement.strip()
             statement = ""
-        elif depth == 1:
+        elif braces == 1 and char not in "{}":
             statement += char
+
+
+def is_function(statement, kind):
+    """Whether a statement of the class `kind` declares a function that counts."""
+    found = FUNCTION.search(INITIALISERS.sub(r"\1", statement))
+    if not found or NO_FUNCTION.match(statement) or found.group(2) in ("delete", "default"):
+        return False
+    name = found.group(1)
+    initialises_a_member = "=" in statement[:found.start()] and not name.startswith("operator")
+    return not initialises_a_member and name.lstrip("~") != kind.split("::")[-1]
 
 
 def count(text, found):
@@ -34,18 +53,10 @@ def count(text, found):
     access = "public" if found.group(1) == "struct" else "private"
     numbers = {"public": 0, "private": 0}
     for statement in statements(text, found.end()):
-        while label := re.match(r"(public|private|protected)\s*:\s*", statement):
+        while label := re.match(r"(public|private|protected)\s*:(?!:)\s*", statement):
             access = "public" if label.group(1) == "public" else "private"
             statement = statement[label.end():]
-        statement = re.split(r"\)\s*:\s", statement)[0] + (")" if re.search(r"\)\s*:\s", statement) else "")
-        function = FUNCTION.search(statement)
-        if not function or re.match(r"(using|friend|typedef|static_assert|enum|template\s*<.*>\s*(class|struct)\b)",
-                                    statement):
-            continue
-        name = function.group(1)
-        if name.lstrip("~") == found.group(2) or function.group(2) in ("delete", "default"):
-            continue
-        numbers[access] += 1
+        numbers[access] += is_function(statement, found.group(2))
     return numbers["public"], numbers["private"]
 
 
@@ -53,12 +64,11 @@ def main():
     counts = "--counts" in sys.argv
     root = pathlib.Path(sys.argv[-1])
     rows = []
-    for path in sorted(root.glob("*/**/*.h")):
+    for path in sorted(root.glob("*/**/*")):
         name = path.relative_to(root).as_posix()
-        if name.split("/")[0] not in ("bpf", "xdp", "codec", "transport", "collectives", "tools"):
-            continue
-        text = re.sub(r"//.*", "", path.read_text(encoding="utf-8"))
-        rows += [(*count(text, found), name, found.group(2)) for found in CLASS.finditer(text)]
+        if name.split("/")[0] in FOLDERS and path.suffix in (".h", ".cc"):
+            text = COMMENT.sub("", path.read_text(encoding="utf-8"))
+            rows += [(*count(text, found), name, found.group(2)) for found in CLASS.finditer(text)]
     if not rows:
         sys.exit(f"{root}: no classes")
     rows.sort(key=lambda row: -row[0] - row[1])

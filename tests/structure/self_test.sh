@@ -113,10 +113,10 @@ methods() {
     echo '  Wide(const Wide&) = delete;'
     for ((i = 0; i < $1; ++i)); do echo "  int f$i(int (*g)(int)) const { return g(b_); }"; done
     echo ' private:'
-    for ((i = 0; i < $2; ++i)); do echo "  static Result<void> h$i(int a = f(1));"; done
-    echo '  int a_ = f(2), b_;'
+    for ((i = 0; i < $2; ++i)); do echo "  static Result<void> h$i(int a = f(1), Span b = {});"; done
+    echo '  int a_ = f(2), b_ = f(3);'
     echo '};'; } >"$tree/transport/wide.h"
-  python3 "$here/methods.py" "$tree" >"$work/said" 2>&1
+  python3 -B "$here/methods.py" "$tree" >"$work/said" 2>&1
 }
 
 methods 25 15 || fail "methods: 25 public functions and 15 others were refused"
