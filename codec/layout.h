@@ -7,6 +7,10 @@
 //   coefficient c of block b   row      (c div stride) x groups + b mod groups
 //                              column   (b div groups) x stride + c mod stride
 //
+// For example 100,000 elements for 3 ranks and slots of 1408 bytes: blocks of 4096, 25 of them in
+// one group, a stride of 14, 293 rows of 350 elements. Coefficient 30 of block 7 lies in row 2 at
+// 7 x 14 + 2 = 100. With three ranks row 2 is slot 0 of shard 2.
+//
 // So a lost row costs `stride` coefficients of each block of its group, and the blocks of a group
 // are spread over the whole bucket. A run of lost rows, be it a burst or the tail that a bound cuts
 // off, costs any two blocks the same number of rows, or one row more. Members without a block are

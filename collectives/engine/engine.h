@@ -10,10 +10,12 @@
 #include <vector>
 
 #include "collectives/allreduce.h"
+#include "collectives/engine/call/float_buffer_pool.h"
 #include "collectives/engine/call/pending_call.h"
-#include "collectives/engine/call/piece.h"
+#include "collectives/engine/call/running_call.h"
 #include "collectives/engine/call_pieces.h"
 #include "collectives/engine/call_rules.h"
+#include "collectives/engine/coded/coded_calls.h"
 #include "collectives/engine/departures.h"
 #include "collectives/engine/eviction_wish.h"
 #include "collectives/engine/learning/learnt_times.h"
@@ -51,8 +53,8 @@ class Engine {
   /// its tag. A call that rules() refuse ends at once as aborted, here and at the peers, which this
   /// rank tells. Algorithm::automatic runs tar. The first form searches the input for NaN if the
   /// mechanisms say so; the second takes the result of CallRules::looks_nonfinite(), which the
-  /// caller ran between `asked` and `now`, without a lock that it holds during submit(). The
-  /// deadline of the call counts from `asked`. `held`: the call has its number, but it does not
+  /// caller ran between `asked` and `now` (any thread may). The deadline of the call counts from
+  /// `asked`. `held`: the call has its number, but it does not
   /// begin before release(), and neither do later calls of its tag. Until then its `shares` may be
   /// changed.
   std::shared_ptr<PendingCall> submit(const AllreduceArguments& arguments, Time now);

@@ -21,9 +21,10 @@
 // `gone` event, once per rank. It waits until the data path has been asked for packets after the
 // refusal (set_last_heard()). A later attempt that the peer's kernel accepted counts as a stream:
 // kQuiet starts again when it ends. A timeout, an unreachable network or another error proves
-// nothing. A rank with proof does not connect to the other rank any more. It still accepts the
-// other rank's connections, and answers each HELLO of that rank with one attempt: a rank that runs
-// after all has to learn that it is out of the job.
+// nothing. If another program takes the port of a dead rank, there is no proof: the rank is dead by
+// silence (votes.h). A rank with proof does not connect to the other rank any more. It still
+// accepts the other rank's connections, and answers each HELLO of that rank with one attempt: a
+// rank that runs after all has to learn that it is out of the job.
 //
 // Not thread-safe.
 #pragma once

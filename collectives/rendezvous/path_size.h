@@ -6,6 +6,7 @@
 //    smaller one has arrived, the size itself has not, and chance does not explain that at the loss
 //    which the carried sizes show (judge()).
 // 2. All ranks decide from the same counts, and so alike.
+// 3. Probes alone decide: no ICMP message makes slots smaller.
 #pragma once
 
 #include <cstdint>

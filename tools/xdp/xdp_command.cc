@@ -36,17 +36,18 @@ void add_xdp_load_options(cli::OptionTable& table, XdpOptions& options) {
   using xdp::AttachMode;
   const cli::Choices<AttachMode> modes{{"native", AttachMode::native},
                                        {"skb", AttachMode::generic}};
-  table.add(kGroup, {interface_row(options, "the interface", true),
-                     {"--mode", otherwise(cli::choice(options.mode, modes), "native"),
-                      "native: in the driver; skb: behind it, slow, for drivers without XDP"},
-                     {"--shared", cli::flag(options.shared),
-                      "beside programs of others, by libxdp's dispatcher"},
-                     {.names = "--pin",
-                      .value = otherwise(cli::directory(options.pin), "below " + xdp::pin_root()),
-                      .help = "directory of a BPF file system for link and maps",
-                      .excludes = {"--shared"}},
-                     {"--confirm", cli::duration(options.confirm),
-                      "detach again unless confirmed within this time, as 30s"}});
+  table.add(
+      kGroup,
+      {interface_row(options, "the interface", true),
+       {"--mode", otherwise(cli::choice(options.mode, modes), "native"),
+        "native: in the driver; skb: behind it, slow, for drivers without XDP"},
+       {"--shared", cli::flag(options.shared), "beside programs of others, by libxdp's dispatcher"},
+       {.names = "--pin",
+        .value = otherwise(cli::directory(options.pin), "below " + xdp::pin_root()),
+        .help = "directory of a BPF file system for link and maps",
+        .excludes = {"--shared"}},
+       {"--confirm", cli::duration(options.confirm),
+        "detach again, under running jobs too, unless confirmed within this time, as 30s"}});
   table.note(
       "Attaches the program and pins its link and maps, so that it stays until tarpon xdp unload; "
       "jobs then use it. With --confirm it is detached again unless the line \"yes\" comes on "

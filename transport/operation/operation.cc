@@ -31,7 +31,7 @@ void prepare_receives(Stage& stage, const StageSpec& spec, std::uint32_t slot_by
 }
 
 /// Receivers give credit in the order of their messages. What leaves by multicast needs the credit
-/// of all at one time, so that order is the same at all of them.
+/// of all at one time, so all of them take the order of the ranks.
 void order_receives(Stage& stage, bool multicast) {
   if (multicast) {
     std::sort(stage.receives.begin(), stage.receives.end(),

@@ -38,7 +38,7 @@ struct Stage {
   std::vector<ReceiveMessage> receives;
   std::vector<std::uint16_t> send_of;     // by peer: index into sends, or kNoMessage
   std::vector<std::uint16_t> receive_of;  // by peer
-  std::uint32_t open_receives = 0;        // neither delivered nor final
+  std::uint32_t open_receives = 0;        // messages that have not ended
   std::uint32_t unacknowledged = 0;
   bool repair = true;
   bool acknowledge = false;

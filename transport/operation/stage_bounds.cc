@@ -14,8 +14,9 @@ double outstanding(const Operation& operation, const Stage& stage) {
   for (const ReceiveMessage& message : stage.receives) {
     slots += message.slots();
     const bool apart = operation.peers[message.peer()].is_in_other_epoch();
-    if (message.is_expected() && !apart)
+    if (message.is_expected() && !apart) {
       missing += message.slots() - message.arrivals().presence().count();
+    }
   }
   return missing == 0 ? 0 : static_cast<double>(missing) / static_cast<double>(slots);
 }

@@ -54,8 +54,8 @@ class InflowWindow {
   void grow(const InflowInterval& interval);
 
   /// Shrinks the window after an interval with needless loss: to 0.8 of the share that arrived, or
-  /// to that share where others fill the queue, at least to 0.3. The window stays above 0.9 of what
-  /// a queue held without loss, except after three losses above 2 % in a row.
+  /// to that share where others fill the queue, never below 0.3 of the window. The window stays
+  /// above 0.9 of what a queue held without loss, except after three losses above 2 % in a row.
   void shrink(const InflowInterval& interval);
 
   /// Makes the window double until something is lost, as at first: the link may be another one now.

@@ -3,6 +3,7 @@
 // A look at an open operation: it changes nothing. Not thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -45,8 +46,8 @@ class CallBlame {
   std::string late_text(const std::vector<Rank>& late) const;
 
   /// Whether the rank that gave the call up at its deadline was cut off itself. It was not if this
-  /// rank began after that. It was if it lacks more than half of the ranks. It also was if it is the
-  /// only rank that this rank lacks: the others' shards are here, so they had this rank's data.
+  /// rank began after that. It was if it lacks more than half of the ranks. It also was if it is
+  /// the only rank that this rank lacks: the others' shards are here, so they had this rank's data.
   bool is_cut_off(const Event& late_abort) const;
 
   /// Returns the late ranks of a call that `late_abort` ends: the ranks that it names and this rank

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 
 #include "collectives/engine/report/peer_report.h"
 #include "collectives/rank_list.h"

@@ -1,5 +1,6 @@
 // Circulant reduce-scatter and allgather: J. L. Traff, "Optimal, Non-pipelined Reduce-scatter and
-// Allreduce Algorithms" (2024).
+// Allreduce Algorithms" (2024). Stage 0 takes the sums to the owners of the shards, which are those
+// of TAR; stage 1 takes the results back.
 #include <algorithm>
 #include <utility>
 

@@ -1,4 +1,6 @@
-// Recursive doubling: in round i ranks whose numbers differ in bit i exchange what they have.
+// Recursive doubling: in round i ranks whose numbers differ in bit i exchange what they have
+// (stage 1). Ranks beyond the largest power of two hand in their buckets before (stage 0), and get
+// the result afterwards (stage 2).
 #include <array>
 #include <bit>
 

@@ -1,4 +1,5 @@
-// Ring AllReduce: every chunk goes round and is added up, then its result goes round.
+// Ring AllReduce: every chunk goes round and is added up (stage 0), then its result goes round
+// (stage 1). The owners of TAR make the results.
 #include "collectives/engine/schedules/schedule.h"
 
 namespace tarpon {

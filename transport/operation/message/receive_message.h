@@ -33,8 +33,8 @@ class ReceiveMessage {
   Sink& sink() const { return *sink_; }
   std::uint32_t slots() const { return lengths_.slots(); }
   const SlotLengths& lengths() const { return lengths_; }
-  /// The Receiver marks slots as here before their sink runs.
   const Arrivals& arrivals() const { return arrivals_; }
+  /// For the Receiver, which marks slots as here before their sink runs.
   Arrivals& arrivals() { return arrivals_; }
   const MessageCredit& credit() const { return credit_; }
   MessageCredit& credit() { return credit_; }
@@ -43,8 +43,8 @@ class ReceiveMessage {
   bool delivered() const { return arrivals_.presence().complete(); }
   /// Whether more may come that this rank waits for.
   bool is_expected() const { return !ended_ && !delivered(); }
-  /// Nothing more is waited for: the message is whole, or its sender has ended the operation, or is
-  /// gone. Returns false when that was known.
+  /// Notes that nothing more is waited for: the message is whole, or its sender has ended the
+  /// operation, or is gone. Returns false when one of these was noted before.
   bool end() { return !std::exchange(ended_, true); }
   /// Slots that have come.
   std::uint32_t received() const { return arrivals_.presence().count() - given_up_; }
