@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 
 #include "tools/flight/rules.h"
@@ -206,11 +207,37 @@ std::optional<FlightFinding> link_finding(const FlightCase& of) {
 
 namespace {
 
-/// The longest row of requests for repair of one kind between `rank` and `peer`.
-std::uint32_t requests_in_a_row(const FlightCase& of, Rank rank, Rank peer, RecordKind kind) {
+/// Whether the recordings show that `asked` ran and had the data that `asker` requests. Data of a
+/// later stage may wait for another rank until the stage before has closed.
+bool had_data(const FlightCase& of, Rank asker, Rank asked, const Record& request) {
+  if (!of[asked].known) return false;
+  if (request.stage == 0 || request.stage > 3) return true;
+  const std::optional<Record>& closed = of[asked].at->closed[request.stage - 1];
+  return closed && of.job().ranks[asked].at(*closed) <= of.job().ranks[asker].at(request);
+}
+
+/// The longest row of requests for repair that arrived at `rank` from `peer`.
+std::uint32_t requests_arrived(const FlightCase& of, Rank rank, Rank peer) {
   std::uint32_t longest = 0;
   for (const Record& record : of.records_with(rank, peer)) {
-    if (record.kind == kind) longest = std::max(longest, record.value);
+    if (record.kind == RecordKind::repair_in) longest = std::max(longest, record.value);
+  }
+  return longest;
+}
+
+/// The longest row of requests of `rank` for data that `peer` had.
+std::uint32_t requests_in_vain(const FlightCase& of, Rank rank, Rank peer) {
+  std::uint32_t longest = 0;
+  std::array<std::uint32_t, 4> too_early{};  // by stage: requests of the row, before there was data
+  for (const Record& record : of.records_with(rank, peer)) {
+    if (record.kind != RecordKind::repair_out || record.stage >= too_early.size()) continue;
+    std::uint32_t& before = too_early[record.stage];
+    if (!had_data(of, rank, peer, record)) {
+      before = record.value;
+      continue;
+    }
+    if (record.value <= before) before = 0;  // another row
+    longest = std::max(longest, record.value - before);
   }
   return longest;
 }
@@ -219,9 +246,9 @@ std::uint32_t requests_in_a_row(const FlightCase& of, Rank rank, Rank peer, Reco
 /// ways: their requests for repair. So the path has come to carry smaller packets than it did.
 bool lacks_full_size(const FlightCase& of, const FlightLink& link) {
   constexpr std::uint32_t kInVain = 8, kPassed = 4;
-  return requests_in_a_row(of, link.to, link.from, RecordKind::repair_out) >= kInVain &&
-         requests_in_a_row(of, link.to, link.from, RecordKind::repair_in) >= kPassed &&
-         requests_in_a_row(of, link.from, link.to, RecordKind::repair_in) >= kPassed;
+  return requests_in_vain(of, link.to, link.from) >= kInVain &&
+         requests_arrived(of, link.to, link.from) >= kPassed &&
+         requests_arrived(of, link.from, link.to) >= kPassed;
 }
 
 std::optional<FlightFinding> size_finding(const FlightCase& of,
@@ -243,7 +270,7 @@ std::optional<FlightFinding> size_finding(const FlightCase& of,
 }  // namespace
 
 std::optional<FlightFinding> loss_finding(const FlightCase& of) {
-  // Repairs that the receiver asked of the sender.
+  // Repairs that the receiver asked of the sender, once there was data.
   struct Asked {
     FlightLink link;
     std::size_t requests = 0;
@@ -255,9 +282,10 @@ std::optional<FlightFinding> loss_finding(const FlightCase& of) {
     for (Rank from = 0; from < of.size(); ++from) {
       if (from == to) continue;
       const auto records = of.records_with(to, from);
-      const auto count = static_cast<std::size_t>(std::count_if(
-          records.begin(), records.end(),
-          [](const Record& record) { return record.kind == RecordKind::repair_out; }));
+      const auto count = static_cast<std::size_t>(
+          std::count_if(records.begin(), records.end(), [&](const Record& record) {
+            return record.kind == RecordKind::repair_out && had_data(of, to, from, record);
+          }));
       if (count > 0) asked.push_back({{from, to}, count});
       requests += count;
     }
@@ -306,6 +334,26 @@ std::vector<FlightBlame> most_named(const FlightCase& of) {
   return candidates;
 }
 
+/// What the others asked of ranks that left no recording of the operation.
+std::vector<FlightEvidence> requests_without_answer(const FlightCase& of) {
+  std::vector<FlightEvidence> evidence;
+  for (Rank asked = 0; asked < of.size(); ++asked) {
+    if (of[asked].known) continue;
+    for (Rank asker = 0; asker < of.size(); ++asker) {
+      if (!made_call(of, asker)) continue;
+      const auto records = of.records_with(asker, asked);
+      const auto count = std::count_if(records.begin(), records.end(), [](const Record& record) {
+        return record.kind == RecordKind::repair_out;
+      });
+      if (count == 0) continue;
+      evidence.push_back(
+          {asker, std::nullopt,
+           fmt::format("asked rank {} again {} times; that rank left no recording", asked, count)});
+    }
+  }
+  return evidence;
+}
+
 std::string missing_evidence(const FlightCase& of) {
   Ranks none, unplaced;
   for (Rank rank = 0; rank < of.size(); ++rank) {
@@ -331,6 +379,7 @@ FlightFinding undecided(const FlightCase& of) {
   FlightFinding found{.cause = FlightCause::undecided, .onset = of.begin()};
   found.missing = missing_evidence(of);
   found.guilty = most_named(of);
+  found.evidence = requests_without_answer(of);
   const Ranks waiting = waiting_ranks(of);
   const bool all_here = std::all_of(waiting.begin(), waiting.end(), [&](Rank rank) {
     for (Rank peer = 0; peer < of.size(); ++peer) {

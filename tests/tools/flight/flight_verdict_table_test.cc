@@ -203,6 +203,12 @@ std::vector<Row> rows() {
        {2},
        {},
        {3}},
+      {"stopped_in_scatter__its_recording_is_missing",
+       [](Job& job) { job.at_stage(2, 5, 0, [&job] { job.stop(2, 400ms); }); },
+       Cause::undecided,
+       {},
+       {},
+       {2}},
       {"two_stopped__the_first",
        [](Job& job) {
          job.at_stage(1, 5, 0, [&] {
