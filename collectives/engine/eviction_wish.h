@@ -1,4 +1,5 @@
-// Ranks that hold bounded calls back: there is no room to retain the shards of these calls for them.
+// Ranks that hold bounded calls back: there is no room to retain the shards of these calls for
+// them.
 //
 // Not thread-safe. No clock inside.
 #pragma once

@@ -107,8 +107,9 @@ void add_data_path_options(cli::OptionTable& table, JobOptions& options) {
   table.add(
       "Data path",
       {{"--datapath", datapath(options),
-        "xdp: AF_XDP; uring: io_uring; mmsg: sendmmsg and recvmmsg; auto: the fastest that needs "
-        "nothing attached"},
+        "xdp: AF_XDP; uring: io_uring; mmsg: sendmmsg and recvmmsg; auto: AF_XDP where it is "
+        "loaded "
+        "and zero-copy, else uring, else mmsg"},
        {"--flows", flows(options),
         "UDP flows from this rank to each other; auto: 4 for messages of 1 MiB and more, where a "
         "trial shows that they carry more than one"},
