@@ -93,7 +93,7 @@ bool can_be_bounded(DataType type, ReduceOp function);
 /// Whether `arguments` ask for a bounded call, and their type and function can be bounded.
 bool may_run_bounded(const AllreduceArguments& arguments);
 
-/// Size of the input.
+/// Size of the input, in bytes: that of all its elements.
 std::uint64_t bucket_bytes(const AllreduceArguments& arguments);
 
 enum class Status : std::uint8_t {

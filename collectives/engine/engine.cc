@@ -38,7 +38,7 @@ bool is_released(Port& port, const RunningCall& operation, Time now) {
   return true;
 }
 
-/// Sends what is due. Returns whether a packet was.
+/// Sends the packets that are due. Returns false when there was none, or no free frame.
 bool transmit(Endpoint& endpoint, Port& port, Time now) {
   constexpr std::size_t kTrains = 4;
   constexpr int kRounds = 2;

@@ -53,10 +53,9 @@ class Engine {
   /// its tag. A call that rules() refuse ends at once as aborted, here and at the peers, which this
   /// rank tells. Algorithm::automatic runs tar. The first form searches the input for NaN if the
   /// mechanisms say so; the second takes the result of CallRules::looks_nonfinite(), which the
-  /// caller ran between `asked` and `now` (any thread may). The deadline of the call counts from
-  /// `asked`. `held`: the call has its number, but it does not
-  /// begin before release(), and neither do later calls of its tag. Until then its `shares` may be
-  /// changed.
+  /// caller ran between `asked` and `now`, in any thread. The deadline of the call counts from
+  /// `asked`. `held`: the call has its number, but it does not begin before release(), and neither
+  /// do later calls of its tag. Until then its `shares` may be changed.
   std::shared_ptr<PendingCall> submit(const AllreduceArguments& arguments, Time now);
   std::shared_ptr<PendingCall> submit(const AllreduceArguments& arguments, bool nonfinite,
                                       Time asked, Time now, bool held = false) noexcept;
@@ -136,6 +135,7 @@ class Engine {
 
   /// The current state, for the status socket.
   FlightSnapshot snapshot(Time now) const;
+  /// What ended calls have taught. It lives as long as the engine.
   LearntTimes& learnt() { return learnt_; }
 
  private:

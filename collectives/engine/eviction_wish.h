@@ -14,8 +14,8 @@ namespace tarpon {
 
 class EvictionWish {
  public:
-  /// Takes a call that has ended. Its ranks are to be evicted if calls have found no room for as
-  /// long as a deadline.
+  /// Takes a call that has ended. The ranks that hold it back are to be evicted if bounded calls
+  /// have found no room for at least its deadline.
   void note(const RunningCall& ended, Time now) {
     if (ended.call().report.mode != Mode::bounded) return;
     const std::uint64_t ranks = ended.held_back_by();

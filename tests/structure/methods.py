@@ -4,7 +4,7 @@
     methods.py ROOT             prints FILE: CLASS: COUNTS for each class that breaks it; exit code 1 then
     methods.py --counts ROOT    prints the 20 classes with most functions
 
-Overloads count; constructors, destructors, and what is deleted or defaulted do not. Tests are left out.
+Each overload counts. Constructors, destructors, and deleted or defaulted functions do not. Tests are left out.
 Communicator, which users call, may have more public functions."""
 import pathlib, re, sys
 

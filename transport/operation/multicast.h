@@ -2,14 +2,14 @@
 //
 // A peer is *in step* if it is live, not silent, and has credit for all slots that have left by
 // multicast. A slot leaves when all peers in step have credit for it. It waits for a peer that has
-// not begun the operation for at most 2 ms, from when the first peer has credit. It waits up to
-// 50 ms for a peer that has begun. Such a peer gives its credit to other data first. Slots that it
-// has not asked for would overflow its link. If the stage has an end, a slot waits for at most a
+// not begun the operation for at most 2 ms, from when the first peer has credit. It waits up to 50
+// ms for a peer that has begun. Such a peer gives its credit to other data first. Slots that it has
+// not asked for would overflow its link. If the stage has an end, a slot waits for at most a
 // quarter of the time that is left. So multicast goes at the pace of the slowest peer that gives
 // credit. Receivers give credit for such stages in the order of the ranks. Peers without credit are
 // out of step then: later slots do not wait for them, until their credit has caught up. The
-// multicast reaches them all the same, so what they lack is only what was lost: they ask for it. A
-// silent peer gets its slots one by one.
+// multicast still reaches these peers. They lack only lost slots, and ask for those. A silent peer
+// gets its slots one by one.
 //
 // The first request for a slot is answered to its peer alone. A packet that was lost near its
 // sender is lost for all peers: so a second request within 10 ms is answered by multicast, and

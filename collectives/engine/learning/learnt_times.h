@@ -1,4 +1,6 @@
-// What the calls of a communicator teach about their times.
+// What the calls of a communicator teach about their times. Its Engine owns it.
+//
+// Not thread-safe. No clock inside.
 #pragma once
 
 #include "collectives/engine/learning/bounds.h"
