@@ -26,6 +26,7 @@
 #include "transport/agreement_packet.h"
 #include "transport/counters.h"
 #include "transport/endpoint_options.h"
+#include "transport/near_work.h"
 #include "transport/operation_news.h"
 #include "transport/operation_spec.h"
 #include "transport/operation_view.h"
@@ -82,6 +83,9 @@ class Endpoint {
   /// then, it first asks the peers whether they still wait for it. Without effect on a stage that
   /// has closed, and on a late rank. REQUIRES: set_ends() was called.
   void end_stage(OperationHandle operation, std::size_t stage, Time now);
+
+  /// Takes what the caller knows of an open operation by other ways than packets.
+  NearWork near(OperationHandle operation);
 
   EndpointMemory memory() const;
 
@@ -149,9 +153,6 @@ class Endpoint {
   bool poll_event(Event& event);
 
   const EndpointCounters& counters() const;
-
-  /// Number of flows that large messages go over at present, outside of trials.
-  std::uint32_t flows() const;
 
   /// Describes what is going on now. Fills only the parts of `out` that are in use: pass a fresh
   /// snapshot, or one that an earlier call filled.

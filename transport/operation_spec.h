@@ -95,6 +95,9 @@ struct StageSpec {
   bool alike = false;
   /// Slots [0, ready) of all sends may go out; advance() raises it.
   std::uint32_t ready = kAllSlots;
+  /// Data of the stage also comes by other ways than packets: the stage stays open until the caller
+  /// has called Endpoint::close_stage() as well. For exact operations.
+  bool closed_by_caller = false;
 };
 
 /// The setting of the job that an operation runs under, and how its payload has to be read. The
@@ -127,6 +130,11 @@ struct OperationSpec {
   /// asks for each one that does not come.
   bool forwards = false;
   bool tells_terms = true;  // READY goes to every peer, also where DATA announces the operation
+  /// Peers that learn by other ways than packets that this rank has begun the operation, and this
+  /// rank of them (Endpoint::note_begun()). Bit r: rank r. A peer that has not begun after
+  /// EndpointOptions::quiet_delay gets READYs like any other one, because only its answer says that
+  /// it has given the operation up.
+  std::uint64_t near = 0;
   /// Bounded: a stage ends before its bound once the tail of every message has been seen and
   /// nothing has come for this long since. Zero: it does not.
   std::array<Duration, TARPON_MAX_STAGES> early{};

@@ -12,6 +12,7 @@ namespace tarpon {
 
 class PeerClocks;
 class Participants;
+class Sender;
 
 /// Valid as long as the endpoint.
 class PeersView {
@@ -26,15 +27,19 @@ class PeersView {
   /// When the last packet of `peer` came, of any operation; Time{}: never.
   Time last_heard(Rank peer) const;
 
+  /// Number of flows that large messages to peers go over at present, outside of trials.
+  std::uint32_t flows() const;
+
  private:
   friend class Endpoint;
   PeersView(const EndpointOptions& options, const Participants& participants,
-            const PeerClocks& clocks)
-      : options_(options), participants_(participants), clocks_(clocks) {}
+            const PeerClocks& clocks, const Sender& sender)
+      : options_(options), participants_(participants), clocks_(clocks), sender_(sender) {}
 
   const EndpointOptions& options_;
   const Participants& participants_;
   const PeerClocks& clocks_;
+  const Sender& sender_;
 };
 
 }  // namespace tarpon

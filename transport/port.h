@@ -121,6 +121,10 @@ class Port {
   /// Ends a wait() that is going on, or the next one. Any thread.
   virtual void wake() = 0;
 
+  /// A descriptor that ends a wait() as wake() does when somebody writes an 8-byte 1 into it, also
+  /// from another process; -1: the port has none.
+  virtual int wake_descriptor() const { return -1; }
+
   /// Ends PortCapabilities::multicasts: no packet for all ranks is sent or received any more.
   virtual void end_multicast() {}
 

@@ -209,6 +209,12 @@ void Endpoint::advance(OperationHandle handle, std::uint8_t stage, Rank peer, st
   state_->lateness.look(*operation, state_->latest);
 }
 
+NearWork Endpoint::near(OperationHandle handle) {
+  OpenOperation* const operation = state_->operations.find(handle);
+  require(operation != nullptr, "near() of an open operation");
+  return {*operation, state_->receiver};
+}
+
 EndpointMemory Endpoint::memory() const {
   const State& s = *state_;
   EndpointMemory result;
@@ -258,7 +264,7 @@ TagsView Endpoint::tags() const {
 }
 
 PeersView Endpoint::peers() const {
-  return {state_->options, state_->participants, state_->clocks};
+  return {state_->options, state_->participants, state_->clocks, state_->sender};
 }
 
 std::uint64_t Endpoint::take_late_packets(OperationHandle handle) {
@@ -282,10 +288,6 @@ bool Endpoint::poll_event(Event& event) {
 
 const EndpointCounters& Endpoint::counters() const {
   return state_->counters;
-}
-
-std::uint32_t Endpoint::flows() const {
-  return state_->sender.flows();
 }
 
 void Endpoint::set_ends(OperationHandle handle, const StageEnds& ends, Time now) {

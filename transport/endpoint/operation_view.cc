@@ -29,6 +29,10 @@ MessageProgress OperationView::progress(std::uint8_t stage, Rank peer) const {
   return result;
 }
 
+std::uint64_t OperationView::awaited_near() const {
+  return open("awaited_near() of an open operation").awaited_near;
+}
+
 std::uint16_t OperationView::stage_time(Rank peer) const {
   const Operation& operation = open("stage_time() of an open operation");
   require(peer < operation.peers.size(), "stage_time() of a rank");

@@ -1,5 +1,6 @@
 #include "transport/peers_view.h"
 
+#include "transport/operation/sender.h"
 #include "transport/peers/participants.h"
 #include "transport/peers/peer_clocks.h"
 
@@ -15,6 +16,10 @@ bool PeersView::detects_silence() const {
 
 Time PeersView::last_heard(Rank peer) const {
   return peer < options_.world_size ? clocks_.heard(peer) : Time{};
+}
+
+std::uint32_t PeersView::flows() const {
+  return sender_.flows();
 }
 
 }  // namespace tarpon

@@ -9,6 +9,10 @@ namespace tarpon {
 void Announcer::begin(Operation& operation, bool advertises, Time now) {
   for (Rank peer = 0; peer < parts_.options.world_size; ++peer) {
     if (peer == parts_.options.rank) continue;
+    if ((operation.near >> peer & 1) != 0) {
+      operation.peers[peer].ready().announce(now + operation.quiet_delay);
+      continue;
+    }
     std::uint32_t most = 0;
     bool talks = false;
     for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
@@ -26,7 +30,7 @@ void Announcer::begin(Operation& operation, bool advertises, Time now) {
 }
 
 void Announcer::heard(const Operation& operation, Rank peer) {
-  if (operation.peers[peer].ready().repeats() > 0) return;
+  if (operation.peers[peer].ready().repeats() > 0 || (operation.near >> peer & 1) != 0) return;
   for (std::uint32_t i = 0; i < operation.stage_count && !operation.tells_terms; ++i) {
     const SendMessage* message = operation.stages[i].send_to(peer);
     if (message != nullptr && message->slots() > 0) return;

@@ -64,7 +64,7 @@ void OpenOperation::begin(TagState& tag_state, Time now) {
   }
   // Stages in which nothing is to come are over at once.
   for (Stage& stage : stages()) {
-    if (stage.open_receives == 0 && !stage.closed) {
+    if (stage.open_receives == 0 && !stage.awaits_caller && !stage.closed) {
       parts_.receiver.close_stage(operation_, stage, Closing::complete, now);
     }
   }
@@ -202,6 +202,11 @@ bool OpenOperation::is_other_epoch(const tarpon_header& header, Time now) {
     parts_.receiver.close_stage(operation_, last, Closing::given_up, now);
   }
   return true;
+}
+
+void OpenOperation::note_begun(Rank peer, Time now) {
+  hear(peer, {}, now);
+  another_has_begun(now);
 }
 
 /// A packet of `peer` has come; the operation began there `before` ago, when the packet left.

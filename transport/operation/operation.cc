@@ -79,6 +79,8 @@ void prepare(Operation& operation, const OperationSpec& spec, const EndpointOpti
   operation.terms = spec.terms;
   operation.forwards = spec.forwards;
   operation.tells_terms = spec.bounded && spec.tells_terms;
+  operation.near = spec.near;
+  operation.awaited_near = spec.near;
   operation.stage_time = spec.stage_time;
   operation.marks = {};
   operation.asks_if_late = spec.bounded && spec.asks_if_late;
@@ -108,6 +110,7 @@ void prepare(Operation& operation, const OperationSpec& spec, const EndpointOpti
     stage.multicast.on = from.alike && options.multicast && from.sends.size() > 1;
     prepare_sends(stage, from, spec.slot_bytes);
     prepare_receives(stage, from, spec.slot_bytes, !spec.bounded, now);
+    stage.awaits_caller = from.closed_by_caller;
     order_receives(stage, from.alike && options.multicast);
   }
 }
@@ -156,6 +159,7 @@ OperationSnapshot snapshot_of(const Operation& operation, Rank self) {
     for (const ReceiveMessage& message : operation.stages[result.stage].receives) {
       if (message.is_expected()) result.waiting |= bit(message.peer());
     }
+    result.waiting |= operation.awaited_near;
   }
   for (Rank peer = 0; peer < operation.peers.size(); ++peer) {
     if (peer != self && !operation.peers[peer].heard()) result.silent |= bit(peer);

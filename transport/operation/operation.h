@@ -39,6 +39,7 @@ struct Stage {
   std::vector<std::uint16_t> send_of;     // by peer: index into sends, or kNoMessage
   std::vector<std::uint16_t> receive_of;  // by peer
   std::uint32_t open_receives = 0;        // messages that have not ended
+  bool awaits_caller = false;             // until Endpoint::close_stage()
   std::uint32_t unacknowledged = 0;
   bool repair = true;
   bool acknowledge = false;
@@ -105,6 +106,8 @@ struct Operation {
   bool forwards = false;
   CallTerms terms{};
   bool tells_terms = false;
+  std::uint64_t near = 0;          // as OperationSpec::near
+  std::uint64_t awaited_near = 0;  // near peers that lack something, as the caller says
   std::uint16_t stage_time = 0;
   bool asks_if_late = false;  // bounded
   Inquiry inquiry;

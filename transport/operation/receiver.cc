@@ -160,7 +160,7 @@ void Receiver::message_ended(Operation& operation, Stage& stage, ReceiveMessage&
                              Time now) {
   if (message.note_tail()) --stage.tails_missing;
   granter_.ended(1);
-  if (--stage.open_receives != 0) return;
+  if (--stage.open_receives != 0 || stage.awaits_caller) return;
   const bool lost = std::any_of(stage.receives.begin(), stage.receives.end(),
                                 [](const ReceiveMessage& one) { return one.given_up() > 0; });
   close_stage(operation, stage, lost ? Closing::early : Closing::given_up, now);

@@ -1,0 +1,39 @@
+// What the caller of an endpoint knows of an open operation by other ways than packets.
+//
+// Not thread-safe.
+#pragma once
+
+#include <cstdint>
+
+#include "transport/rank.h"
+#include "transport/time.h"
+
+namespace tarpon {
+
+class OpenOperation;
+class Receiver;
+
+/// Valid until the endpoint's next call that is not const.
+class NearWork {
+ public:
+  /// `peer` has begun the operation. REQUIRES: it is one of OperationSpec::near.
+  void begun(Rank peer, Time now);
+
+  /// This rank lacks data of these near peers at present, for blame and for the status socket. Bit
+  /// r: rank r.
+  void awaits(std::uint64_t peers);
+
+  /// Nothing more comes of `stage` by other ways than packets. Closes it if its messages have come
+  /// too. REQUIRES: StageSpec::closed_by_caller.
+  void close(std::uint8_t stage, Time now);
+
+ private:
+  friend class Endpoint;
+  NearWork(OpenOperation& operation, Receiver& receiver)
+      : operation_(operation), receiver_(receiver) {}
+
+  OpenOperation& operation_;
+  Receiver& receiver_;
+};
+
+}  // namespace tarpon
