@@ -89,6 +89,10 @@ class Communicator {
   /// in one line; empty: it was not asked to. Alike on all ranks. A communicator that is split from
   /// the job does not multicast.
   const std::string& multicast() const;
+  /// Whether exact calls go through memory that the ranks share (CommunicatorOptions::hosts), and
+  /// how large it is, or "off: " and the reason, in one line; empty where no two ranks share a
+  /// host. Alike on all ranks. A communicator that is split from the job shares no memory.
+  const std::string& hosts() const;
   tarpon_integrity integrity() const;
 
   /// Blocks until the call has ended, at most its deadline. A call that this rank refuses (its

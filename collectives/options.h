@@ -52,6 +52,10 @@ struct CommunicatorOptions {
   /// it was asked to. Each rank needs an interface of its own, and a network that carries
   /// multicast.
   bool multicast = false;
+  /// Whether exact calls of ranks that share a host go through memory that they share.
+  /// Communicator::hosts() says whether they do, and why not. Alike on all ranks. A datapath that
+  /// is named, a limit of the rate and injected faults imply false.
+  bool hosts = true;
   /// Receive buffer of the UDP socket in bytes, for tests of small ones. 0: 16 MiB, or what
   /// net.core.rmem_max allows without CAP_NET_ADMIN. RankInfo::receive_bytes has the size
   /// that the kernel granted.
@@ -97,8 +101,8 @@ struct CommunicatorOptions {
   /// rendezvous comes from TARPON_RENDEZVOUS, else MASTER_ADDR with TARPON_PORT or MASTER_PORT + 1,
   /// else, when all ranks are on this host, a private directory. TARPON_INTERFACE (or
   /// TARPON_SOCKET_IFNAME) names the interface; TARPON_RENDEZVOUS_TIMEOUT, TARPON_PORTS,
-  /// TARPON_DATAPATH, TARPON_CODEC, TARPON_LOSS_TARGET, TARPON_MULTICAST and TARPON_FLIGHT set the
-  /// options that their names say, TARPON_SHARES=auto sets learn_shares, and
+  /// TARPON_DATAPATH, TARPON_CODEC, TARPON_LOSS_TARGET, TARPON_MULTICAST, TARPON_HOSTS and TARPON_FLIGHT
+  /// set the options that their names say, TARPON_SHARES=auto sets learn_shares, and
   /// TARPON_ORDER sets Mechanisms::rotation. If the name of rank
   /// 0's host is not known yet, this waits for it as long as for the other ranks, once. Errors: one
   /// line that names the variable, its value and the remedy. Reads the environment as getenv()

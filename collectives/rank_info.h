@@ -27,6 +27,8 @@ struct RankInfo {
   std::uint32_t max_payload = 0;    // bytes that its port carries behind a header
   std::uint64_t receive_bytes = 0;  // of its UDP socket's receive buffer
   bool checksums = false;           // its kernel verifies what arrives
+  std::string door;                 // abstract UNIX socket for ranks of its host; empty: none
+  std::string shares_nothing;       // why it shares no memory with ranks of its host; empty: it may
   std::string error;                // set when this rank cannot take part: why
   Error::Code error_code = Error::Code::unavailable;  // of that error
 

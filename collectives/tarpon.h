@@ -136,15 +136,17 @@ typedef enum tarpon_mode {
 
 /* How an exact call is made. Bounded calls run TARPON_TAR. */
 typedef enum tarpon_algorithm {
-  TARPON_ALGORITHM_DEFAULT = 0, /* TARPON_ONE_SHOT for a few KiB, else TARPON_TAR */
+  TARPON_ALGORITHM_DEFAULT = 0, /* TARPON_HOSTS where all ranks share a host; else TARPON_ONE_SHOT
+                                   for a few KiB, TARPON_TAR for more */
   TARPON_TAR = 1,               /* every rank adds up a shard and sends it to all */
   TARPON_CIRCULANT = 2,         /* few messages: a rank sends to log2 of the ranks, twice */
   TARPON_ONE_SHOT = 3,          /* all to all, for a few KiB */
   TARPON_RING = 4,
   TARPON_RECURSIVE_DOUBLING = 5,
-  TARPON_2D_TAR = 6,   /* TAR in groups of tarpon_arguments.group_size ranks, and between them */
-  TARPON_LATE_RANK = 7 /* StragglAR: the others add up while tarpon_arguments.late_rank is awaited;
-                          2, 4, 8, ... ranks */
+  TARPON_2D_TAR = 6, /* TAR in groups of tarpon_arguments.group_size ranks, and between them */
+  TARPON_LATE_RANK = 7, /* StragglAR: the others add up while tarpon_arguments.late_rank is awaited;
+                           2, 4, 8, ... ranks */
+  TARPON_HOSTS = 8      /* through the memory of the host that all ranks share; tags below 16 */
 } tarpon_algorithm;
 
 /* What a bounded call writes where the reduced value is missing. */
@@ -252,7 +254,10 @@ typedef struct tarpon_options {
    * learn_shares are refused. 0: the work rotates among the ranks from call to call, or as
    * TARPON_ORDER says where the environment is read. Alike on all ranks. */
   uint32_t fixed_order;
-  uint32_t reserved; /* 0 */
+  /* 1: ranks of a host use the network among themselves. 0: exact calls go through memory that they
+   * share, where all ranks are on one host, or as TARPON_HOSTS says where the environment is read.
+   * Alike on all ranks. */
+  uint32_t no_shared_memory;
   /* Silence after which a rank is left out of bounded calls until it is heard again (300 ms); 10 ms
    * or more; alike on all. Below 50 ms a busy machine looks silent. */
   int64_t silent_after_us;
@@ -401,8 +406,9 @@ TARPON_API int tarpon_connect(const tarpon_options* options, tarpon_communicator
  * RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT of torchrun, or the variables of Open MPI, MPICH
  * (PMI), PMIx and Slurm; TARPON_RENDEZVOUS=HOST:PORT, TARPON_RENDEZVOUS_TIMEOUT=2m,
  * TARPON_PORTS=29600-29699, TARPON_INTERFACE, TARPON_DATAPATH, TARPON_CODEC, TARPON_LOSS_TARGET=1%,
- * TARPON_ORDER=fixed, TARPON_MULTICAST=on, TARPON_SHARES=auto, TARPON_FLIGHT=DIRECTORY. If a name
- * in the rendezvous is not known yet, this waits for it, for the rendezvous timeout at most.
+ * TARPON_ORDER=fixed, TARPON_MULTICAST=on, TARPON_HOSTS=off, TARPON_SHARES=auto,
+ * TARPON_FLIGHT=DIRECTORY. If a name in the rendezvous is not known yet, this waits for it, for the
+ * rendezvous timeout at most.
  * Environment variables are read as getenv() reads them: no other thread may change them meanwhile.
  *
  * With TARPON_FLIGHT the rank also writes its recording on SIGUSR1, and before SIGTERM or a fault
@@ -465,6 +471,11 @@ TARPON_API const char* tarpon_shrunk_slots(const tarpon_communicator* communicat
 /* Returns whether the job multicasts: "on", or "off: " and the reason in one line; "" where
  * nothing asked for it, and for NULL. Any thread. */
 TARPON_API const char* tarpon_multicast(const tarpon_communicator* communicator);
+
+/* Returns whether exact calls go through memory that ranks of a host share, and how large it is, or
+ * "off: " and the reason, in one line; "" where no two ranks share a host, and for NULL. Any
+ * thread. */
+TARPON_API const char* tarpon_hosts(const tarpon_communicator* communicator);
 
 /* ---- AllReduce */
 

@@ -62,6 +62,8 @@ std::string_view name(Algorithm algorithm) {
       return "2d-tar";
     case Algorithm::late_rank:
       return "late-rank";
+    case Algorithm::hosts:
+      return "hosts";
   }
   return "unknown";
 }
@@ -104,7 +106,7 @@ std::optional<Mode> parse_mode(std::string_view text) {
 std::optional<Algorithm> parse_algorithm(std::string_view text) {
   return parse(text, {Algorithm::automatic, Algorithm::tar, Algorithm::circulant,
                       Algorithm::one_shot, Algorithm::ring, Algorithm::recursive_doubling,
-                      Algorithm::two_level_tar, Algorithm::late_rank});
+                      Algorithm::two_level_tar, Algorithm::late_rank, Algorithm::hosts});
 }
 
 }  // namespace tarpon

@@ -58,8 +58,9 @@ enum class Algorithm : std::uint8_t {
   recursive_doubling = 5,
   two_level_tar = 6,
   late_rank = 7,
+  hosts = 8,  // through the memory of the host that all ranks share (engine/hosts/hosted_call.h)
 };
-inline constexpr Algorithm kLastAlgorithm = Algorithm::late_rank;
+inline constexpr Algorithm kLastAlgorithm = Algorithm::hosts;
 
 /// exact: repaired until complete, the same bits on all ranks; collectives/communicator.h says when
 /// they are the same on every run. bounded: ends by its bound with what has arrived; slots are

@@ -211,6 +211,10 @@ const char* tarpon_shrunk_slots(const tarpon_communicator* communicator) {
   return communicator == nullptr ? "" : communicator->communicator->shrunk_slots().c_str();
 }
 
+const char* tarpon_hosts(const tarpon_communicator* communicator) {
+  return communicator == nullptr ? "" : communicator->communicator->hosts().c_str();
+}
+
 const char* tarpon_multicast(const tarpon_communicator* communicator) {
   return communicator == nullptr ? "" : communicator->communicator->multicast().c_str();
 }

@@ -38,7 +38,7 @@ static_assert(same(TARPON_TAR, Algorithm::tar) && same(TARPON_CIRCULANT, Algorit
               same(TARPON_RECURSIVE_DOUBLING, Algorithm::recursive_doubling) &&
               same(TARPON_2D_TAR, Algorithm::two_level_tar) &&
               same(TARPON_LATE_RANK, Algorithm::late_rank) &&
-              same(TARPON_LATE_RANK, kLastAlgorithm));
+              same(TARPON_HOSTS, Algorithm::hosts) && same(TARPON_HOSTS, kLastAlgorithm));
 static_assert(same(TARPON_MISSING_ZERO, MissingFill::zero) &&
               same(TARPON_MISSING_LOCAL, MissingFill::local));
 static_assert(same(TARPON_DATAPATH_AUTO, Datapath::automatic) &&
@@ -145,7 +145,10 @@ std::optional<std::string> nonsense(const tarpon_options& options) {
   if (options.fixed_order > 1) {
     return text("fixed_order", options.fixed_order, "give 1, or 0 for an order that rotates");
   }
-  if (options.reserved != 0) return text("reserved", options.reserved, "set it to 0");
+  if (options.no_shared_memory > 1) {
+    return text("no_shared_memory", options.no_shared_memory,
+                "give 1, or 0 for memory that ranks of a host share");
+  }
   return options.listener == nullptr ? std::nullopt : wrong_listener(options);
 }
 
@@ -164,7 +167,7 @@ CodecRule codec_rule(std::uint32_t codec) {
 Environment environment_below(const tarpon_options& options) {
   return [rest = process_environment(), datapath = options.datapath != 0,
           target = options.loss_target != 0, codec = options.codec != 0,
-          multicast = options.multicast != 0, order = options.fixed_order != 0,
+          multicast = options.multicast != 0, hosts = options.no_shared_memory != 0, order = options.fixed_order != 0,
           ports = given(options.ports), timeout = options.rendezvous_timeout_us != 0,
           flight = given(options.flight_directory)](const char* name) {
     const std::string_view variable = name;
@@ -172,7 +175,7 @@ Environment environment_below(const tarpon_options& options) {
         (datapath && variable == "TARPON_DATAPATH") ||
         (target && variable == "TARPON_LOSS_TARGET") || (codec && variable == "TARPON_CODEC") ||
         (multicast && variable == "TARPON_MULTICAST") || (order && variable == "TARPON_ORDER") ||
-        (flight && variable == "TARPON_FLIGHT") || (ports && variable == "TARPON_PORTS") ||
+        (hosts && variable == "TARPON_HOSTS") || (flight && variable == "TARPON_FLIGHT") || (ports && variable == "TARPON_PORTS") ||
         (timeout && variable == "TARPON_RENDEZVOUS_TIMEOUT");
     return hidden ? std::nullopt : rest(name);
   };
@@ -205,6 +208,7 @@ void set_rest(const tarpon_options& from, CommunicatorOptions& to) {
   if (from.max_bytes_per_second != 0) to.max_bytes_per_second = from.max_bytes_per_second;
   if (from.flows != 0) to.flows = from.flows;
   if (from.multicast != 0) to.multicast = true;
+  if (from.no_shared_memory != 0) to.hosts = false;
   if (given(from.ports)) to.ports = *parse_port_range(from.ports);  // nonsense() has checked it
   if (from.fixed_order != 0) to.mechanisms.rotation = false;
   if (from.no_status_socket != 0) to.flight.socket = false;

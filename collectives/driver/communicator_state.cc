@@ -26,6 +26,7 @@ EngineOptions split_options(EngineOptions options, std::uint16_t communicator, R
   options.endpoint.world_size = static_cast<std::uint16_t>(world_size);
   options.endpoint.communicator = communicator;
   options.endpoint.recorder = nullptr;
+  options.host = nullptr;
   options.endpoint.multicast = false;  // other ranks are members of the job's group too
   return options;
 }
@@ -38,6 +39,8 @@ Job::Job(Connection& connection, std::unique_ptr<Flight> flight)
       control_(std::move(connection.control)),
       shrunk_slots_(std::move(connection.shrunk_slots)),
       multicast_(std::move(connection.multicast)),
+      hosts_(std::move(connection.hosts)),
+      host_(std::move(connection.host)),
       lines_(std::move(connection.port), connection.agreed.endpoint.world_size),
       driver_(lines_, *flight_) {}
 

@@ -32,6 +32,7 @@ class Job {
   const CommunicatorOptions& given() const { return given_; }
   const std::string& shrunk_slots() const { return shrunk_slots_; }
   const std::string& multicast() const { return multicast_; }
+  const std::string& hosts() const { return hosts_; }
   ControlChannel& control() { return *control_; }
   PortLines& lines() { return lines_; }
   Driver& driver() { return driver_; }
@@ -43,6 +44,8 @@ class Job {
   std::unique_ptr<ControlChannel> control_;
   const std::string shrunk_slots_;
   const std::string multicast_;
+  const std::string hosts_;
+  const std::unique_ptr<hosts::SharedHost> host_;  // outlives the engine
   PortLines lines_;
   Driver driver_;
 };

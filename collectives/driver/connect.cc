@@ -218,6 +218,62 @@ Result<void> try_multicast(const std::string& refusal, Time deadline, Connection
   return {};
 }
 
+// ---- memory that ranks of a host share
+
+constexpr Duration kSharingPatience = 5s;  // all ranks of the host are here
+
+/// Why the ranks share no memory; empty if they may, as far as these descriptions tell.
+std::string against_sharing(const std::vector<RankInfo>& ranks) {
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (ranks[rank].shares_nothing.empty()) continue;
+    return fmt::format("rank {}: {}", rank, ranks[rank].shares_nothing);
+  }
+  if (ranks.size() == 1) return "one rank";
+  for (const RankInfo& rank : ranks) {
+    if (rank.network != ranks[0].network) return "the ranks are on several hosts";
+  }
+  return "";
+}
+
+/// Shares memory with the other ranks. Null if a rank cannot; the info of the offer says why if it
+/// is this one.
+std::unique_ptr<hosts::SharedHost> share_memory(Offer& offer, const ControlChannel& control,
+                                                const std::vector<RankInfo>& ranks,
+                                                const Port* port, Time deadline) {
+  if (!against_sharing(ranks).empty()) return nullptr;
+  hosts::SharedHost::Options options{.ranks = {},
+                                     .self = control.rank(),
+                                     .job = control.job(),
+                                     .lowest_door = ranks[0].door,
+                                     .wake_descriptor =
+                                         port == nullptr ? -1 : port->wake_descriptor()};
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    options.ranks.push_back(static_cast<Rank>(rank));
+  }
+  auto shared = hosts::SharedHost::share(*std::move(offer.host_door), options,
+                                         std::min(deadline, monotonic_now() + kSharingPatience));
+  if (shared) return *std::move(shared);
+  offer.info.shares_nothing = shared.error().message;
+  return nullptr;
+}
+
+/// Says whether the ranks share memory, from the descriptions after they tried.
+void settle_sharing(std::unique_ptr<hosts::SharedHost> host, Connection& connection) {
+  std::vector<std::string> networks;
+  for (const RankInfo& rank : connection.ranks) networks.push_back(rank.network);
+  std::sort(networks.begin(), networks.end());
+  if (std::adjacent_find(networks.begin(), networks.end()) == networks.end()) return;
+  const std::string against = against_sharing(connection.ranks);
+  if (!against.empty() || host == nullptr) {
+    connection.hosts = "off: " + against;
+    return;
+  }
+  const std::uint64_t bytes = hosts::HostMemory::bytes(host->group().memory.shape());
+  connection.hosts = fmt::format("{} ranks share the memory of one host, at most {} MiB",
+                                 connection.ranks.size(), (bytes + (1 << 20) - 1) >> 20);
+  connection.host = std::move(host);
+}
+
 /// Writes each budget as "FROM_STEP:SKIP_ABOVE:HALT_ABOVE", for example "1000:0.05:0.5".
 std::string text(const std::vector<LossBudget>& budgets) {
   std::string result;
@@ -269,6 +325,7 @@ Result<std::unique_ptr<ControlChannel>> join(CommunicatorOptions& options) {
   rendezvous.agreed += fmt::format("\norder={}", order_name(options.mechanisms));
   rendezvous.agreed += fmt::format("\nmechanisms={}", describe(options.mechanisms));
   rendezvous.agreed += fmt::format("\nmulticast={}", options.multicast ? "on" : "off");
+  rendezvous.agreed += fmt::format("\nTARPON_HOSTS={}", options.hosts ? "on" : "off");
   rendezvous.agreed += fmt::format("\nTARPON_SHARES={}", options.learn_shares ? "auto" : "even");
   return ControlChannel::join(rendezvous);
 }
@@ -347,6 +404,8 @@ Result<Connection> connect_ranks(const CommunicatorOptions& given, SlotSizing si
   if (membership && port) {
     probe.emplace(*port, **control, agreed.slot_bytes).begin();
   }
+  std::unique_ptr<hosts::SharedHost> host =
+      share_memory(offer, **control, *ranks, membership ? port.get() : nullptr, deadline);
   // Exchanges again: no rank begins before every port works, and all know the others' data paths.
   ranks = exchange(**control, offer.info, deadline);
   if (!ranks) return fail(ranks.error());
@@ -356,6 +415,8 @@ Result<Connection> connect_ranks(const CommunicatorOptions& given, SlotSizing si
                         .agreed = agreed,
                         .shrunk_slots = {},
                         .multicast = {},
+                        .hosts = {},
+                        .host = {},
                         .port = std::move(port),
                         .membership = *std::move(membership)};
   if (probe) {
@@ -363,6 +424,8 @@ Result<Connection> connect_ranks(const CommunicatorOptions& given, SlotSizing si
     const bool tolerated = sizing == SlotSizing::by_path_or_interface && probe->blocked();
     if (!fitted && !tolerated) return fail(fitted.error());
   }
+  settle_sharing(std::move(host), connection);
+  if (connection.host) connection.agreed.host = &connection.host->group();
   if (connection.options.multicast) {
     if (auto tried = try_multicast(no_multicast, deadline, connection); !tried) {
       return fail(tried.error());

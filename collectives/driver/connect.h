@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "collectives/engine/engine.h"
+#include "collectives/hosts/shared_host.h"
 #include "collectives/membership/membership.h"
 #include "collectives/options.h"
 #include "collectives/rank_info.h"
@@ -28,6 +29,8 @@ struct Connection {
   /// path carries less. Empty: they are not. Alike on all ranks.
   std::string shrunk_slots;
   std::string multicast;  // as Communicator::multicast()
+  std::string hosts;      // as Communicator::hosts()
+  std::unique_ptr<hosts::SharedHost> host;  // null: the ranks share no memory
   std::unique_ptr<Port> port;
   std::unique_ptr<Membership> membership;  // connected, not started
 };

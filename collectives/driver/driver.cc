@@ -11,6 +11,7 @@ namespace {
 
 // After a blocking call the progress thread waits this long before it takes over.
 constexpr Duration kTakeOverDelay = 2ms;
+constexpr Duration kHandOver = 20us;
 
 Error driver_error(const std::exception& error) {
   try {
@@ -297,6 +298,7 @@ void Driver::sleep(Lock& lock, Time limit) {
     lock.lock();
     return;
   }
+  if (host_moves() || !fall_asleep()) return;
   Time until = limit;
   for (const DrivenEngine* const one : driven_) {
     until = std::min(until, one->engine().next_deadline());
@@ -308,6 +310,37 @@ void Driver::sleep(Lock& lock, Time limit) {
   port_.wait(monotonic_now(), until);
   lock.lock();
   asleep_ = false;
+  for (DrivenEngine* const one : driven_) {
+    if (hosts::HostCalls* const calls = one->engine().host_calls()) calls->wake();
+  }
+}
+
+/// Lets other ranks of the host run for a moment, without a sleep, from which they would have to
+/// wake this one. Returns whether one of them has let a call move on.
+bool Driver::host_moves() {
+  const auto moves = [](DrivenEngine* one) {
+    const hosts::HostCalls* const calls = one->engine().host_calls();
+    return calls != nullptr && calls->can_move();
+  };
+  const auto waits = [](DrivenEngine* one) {
+    const hosts::HostCalls* const calls = one->engine().host_calls();
+    return calls != nullptr && calls->any();
+  };
+  if (std::none_of(driven_.begin(), driven_.end(), waits)) return false;
+  const Time until = monotonic_now() + kHandOver;
+  do {
+    if (claims_ > 0 || std::any_of(driven_.begin(), driven_.end(), moves)) return true;
+    std::this_thread::yield();
+  } while (monotonic_now() < until);
+  return false;
+}
+
+/// Has the other ranks of the host ring from now on. Returns false if there is something to do.
+bool Driver::fall_asleep() {
+  return std::all_of(driven_.begin(), driven_.end(), [](DrivenEngine* one) {
+    hosts::HostCalls* const calls = one->engine().host_calls();
+    return calls == nullptr || calls->fall_asleep();
+  });
 }
 
 /// Runs a piece of work without the mutex, so that others may submit, abort and look meanwhile.

@@ -125,6 +125,8 @@ class Driver {
   void stop_driving(Lock& lock);
   bool round(Lock& lock);
   void sleep(Lock& lock, Time limit);
+  bool host_moves();
+  bool fall_asleep();
   DrivenEngine* run_piece(Lock& lock);
   template <typename Ended>
   void await_driver(Lock& lock, Ended ended, Time limit);

@@ -69,6 +69,24 @@ Result<void> open_flows_for(const CommunicatorOptions& options, DatapathOffer& d
   return {};
 }
 
+/// Opens the door for the other ranks of this host.
+void offer_memory(const CommunicatorOptions& options, Offer& offer) {
+  if (!options.hosts) {
+    offer.info.shares_nothing = "TARPON_HOSTS=off (--hosts off)";
+  } else if (options.datapath != Datapath::automatic && !options.datapath_may_change) {
+    offer.info.shares_nothing = fmt::format("datapath {} is asked for", name(options.datapath));
+  } else if (options.max_bytes_per_second > 0) {
+    offer.info.shares_nothing = "the rate is limited";
+  } else if (options.faults.any()) {
+    offer.info.shares_nothing = "faults of the network are injected";
+  } else if (auto door = hosts::open_door()) {
+    offer.info.door = door->name;
+    offer.host_door = *std::move(door);
+  } else {
+    offer.info.shares_nothing = door.error().message;
+  }
+}
+
 }  // namespace
 
 Offer make_offer(CommunicatorOptions& options, const std::string& local_address) {
@@ -127,6 +145,7 @@ Offer make_offer(CommunicatorOptions& options, const std::string& local_address)
   }
   offer.door = std::move(*door);
   offer.info.control_port = offer.door.port;
+  offer_memory(options, offer);
   const bool xdp = datapath->datapath == Datapath::xdp;
   offer.info.port = socket->port();
   offer.info.receive_bytes = socket->receive_budget();

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "collectives/driver/datapath_port.h"
+#include "collectives/hosts/shared_host.h"
 #include "collectives/membership/socket_network.h"
 #include "collectives/options.h"
 #include "collectives/rank_info.h"
@@ -16,6 +17,7 @@ namespace tarpon {
 struct Offer {
   std::optional<UdpSocket> socket;
   mesh::Door door;
+  std::optional<hosts::Door> host_door;
   DatapathOffer datapath;
   std::string one_flow;  // why a trial has one flow only; appended to the data path's reason
   std::string outgoing;  // by which interface packets leave, if one was named; appended too

@@ -13,8 +13,13 @@ namespace tarpon {
 
 class CallRules {
  public:
-  CallRules(std::uint32_t world, std::uint32_t slot_bytes, const Mechanisms& mechanisms)
-      : world_(world), slot_bytes_(slot_bytes), mechanisms_(mechanisms) {}
+  /// `shares_host`: all ranks share the memory of a host.
+  CallRules(std::uint32_t world, std::uint32_t slot_bytes, const Mechanisms& mechanisms,
+            bool shares_host = false)
+      : world_(world),
+        slot_bytes_(slot_bytes),
+        mechanisms_(mechanisms),
+        shares_host_(shares_host) {}
 
   /// Why a call with these arguments is refused; nullopt when it is not.
   std::optional<Refusal> refusal(const AllreduceArguments& arguments) const;
@@ -26,6 +31,7 @@ class CallRules {
   const std::uint32_t world_;
   const std::uint32_t slot_bytes_;
   const Mechanisms mechanisms_;
+  const bool shares_host_;
 };
 
 }  // namespace tarpon

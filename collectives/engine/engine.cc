@@ -10,6 +10,7 @@
 #include "collectives/engine/bounded/tar_call.h"
 #include "collectives/engine/coded/encoding.h"
 #include "collectives/engine/exact/scheduled_call.h"
+#include "collectives/engine/hosts/hosted_call.h"
 #include "collectives/engine/flight_events.h"
 #include "collectives/rank_list.h"
 #include "transport/rank_mask.h"
@@ -60,7 +61,8 @@ bool transmit(Endpoint& endpoint, Port& port, Time now) {
 Engine::Engine(const EngineOptions& options, Port& port)
     : options_(options),
       port_(port),
-      rules_(options.endpoint.world_size, options.slot_bytes, options.mechanisms),
+      rules_(options.endpoint.world_size, options.slot_bytes, options.mechanisms,
+             options.host != nullptr),
       endpoint_(options.endpoint, port.capabilities()),
       learnt_({.world_size = options.endpoint.world_size,
                .loss_target = options.mechanisms.loss_target,
@@ -73,6 +75,8 @@ Engine::Engine(const EngineOptions& options, Port& port)
                     .mechanisms = options.mechanisms,
                     .memory = options.call_memory}),
       partial_buffers_(options.call_memory),
+      host_calls_(options.host == nullptr ? std::nullopt
+                                          : std::optional<hosts::HostCalls>(*options.host)),
       pieces_(coded_calls_, running_, options.piece_bytes),
       unbegun_({.options = options_.endpoint,
                 .endpoint = endpoint_,
@@ -196,6 +200,11 @@ void Engine::open(const UnbegunCalls::Waiting& next, Time now) {
   setting.work_rate = encoding ? &learnt_.coded_work : &learnt_.uncoded_work;
   const AllreduceArguments& arguments = next.call->arguments;
   // A call that calibrates a bound runs like a bounded call, because its time stands for theirs.
+  if (!may_run_bounded(arguments) && arguments.algorithm == Algorithm::hosts) {
+    running_.push_back(std::make_unique<HostedCall>(std::move(setting), next.call, endpoint_,
+                                                    *host_calls_, next.submitted, now));
+    return;
+  }
   if (!may_run_bounded(arguments)) {
     running_.push_back(std::make_unique<ScheduledCall>(std::move(setting), next.call, endpoint_,
                                                        next.submitted, now));
@@ -307,7 +316,8 @@ bool Engine::progress(Time now) noexcept {
   }
   if (unbegun_.take_startable()) start_waiting(now);
   const bool sent = transmit(endpoint_, port_, now);
-  return !packets.empty() || sent;
+  const bool shared = host_calls_ && host_calls_->take_moved();
+  return !packets.empty() || sent || shared;
 }
 
 Time Engine::next_deadline() const {

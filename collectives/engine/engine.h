@@ -18,6 +18,7 @@
 #include "collectives/engine/coded/coded_calls.h"
 #include "collectives/engine/departures.h"
 #include "collectives/engine/eviction_wish.h"
+#include "collectives/engine/hosts/host_calls.h"
 #include "collectives/engine/learning/learnt_times.h"
 #include "collectives/engine/unbegun_calls.h"
 #include "collectives/flight/flight.h"
@@ -41,6 +42,9 @@ struct EngineOptions {
   /// Work on a call's buffers that moves more bytes than this is done in pieces of this size: a few
   /// hundred microseconds each.
   std::uint64_t piece_bytes = 1 << 20;
+  /// The ranks that share this rank's host, and their memory; null: there is none. Outlives the
+  /// engine.
+  const hosts::HostGroup* host = nullptr;
 };
 
 class Engine {
@@ -86,6 +90,10 @@ class Engine {
   /// functions but progress() may be called; a call that they end is done, and its buffers are
   /// released, once its piece has ended.
   CallPieces& pieces() { return pieces_; }
+
+  /// The calls through the memory of the host; null: there is none. The driver asks them before it
+  /// sleeps.
+  hosts::HostCalls* host_calls() { return host_calls_ ? &*host_calls_ : nullptr; }
 
   /// Calls that are not done.
   std::size_t outstanding() const { return running_.size() + unbegun_.open() + pieces_.ending(); }
@@ -162,6 +170,7 @@ class Engine {
   LearntTimes learnt_;
   CodedCalls coded_calls_;
   FloatBufferPool partial_buffers_;  // of partial results in float32
+  std::optional<hosts::HostCalls> host_calls_;
   std::vector<std::unique_ptr<RunningCall>> running_;
   CallPieces pieces_;
   UnbegunCalls unbegun_;

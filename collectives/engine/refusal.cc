@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cstring>
 
+#include "collectives/hosts/host_tags.h"
+
 namespace tarpon {
 namespace {
 
@@ -81,6 +83,22 @@ std::optional<Refusal> refusal_of_shares(const AllreduceArguments& arguments, st
   return Refusal{AbortReason::argument, "allreduce: " + text};
 }
 
+std::optional<Refusal> refusal_of_hosts(const AllreduceArguments& arguments,
+                                        const RefusalRules& rules) {
+  if (arguments.algorithm != Algorithm::hosts || may_run_bounded(arguments)) return std::nullopt;
+  if (rules.world == 1) return std::nullopt;
+  if (!rules.shares_host) {
+    return Refusal{AbortReason::argument,
+                   "allreduce: algorithm hosts needs ranks that share the memory of one host; give "
+                   "algorithm auto"};
+  }
+  if (hosts::host_tag(arguments.tag)) return std::nullopt;
+  return Refusal{AbortReason::argument,
+                 fmt::format("allreduce: algorithm hosts is for tags below {}, not {}; give "
+                             "algorithm auto",
+                             hosts::kHostTags, arguments.tag)};
+}
+
 /// Learnt shares follow measurements, and the order of additions follows the shares.
 std::optional<Refusal> refusal_of_learning(const AllreduceArguments& arguments,
                                            const RefusalRules& rules) {
@@ -123,6 +141,7 @@ std::optional<Refusal> refusal_of(const AllreduceArguments& arguments, const Ref
   if (auto wrong = refusal_of_late_rank(arguments, world)) return wrong;
   if (auto wrong = refusal_of_shares(arguments, world)) return wrong;
   if (auto wrong = refusal_of_learning(arguments, rules)) return wrong;
+  if (auto wrong = refusal_of_hosts(arguments, rules)) return wrong;
   if (arguments.deadline <= Duration::zero()) {
     return Refusal{AbortReason::deadline,
                    fmt::format("allreduce: the deadline must be positive, not {} us",

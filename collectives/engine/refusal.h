@@ -23,7 +23,8 @@ struct Refusal {
 struct RefusalRules {
   std::uint32_t world = 1;
   std::uint32_t slot_bytes = 0;
-  bool rotation = true;  // Mechanisms::rotation
+  bool rotation = true;      // Mechanisms::rotation
+  bool shares_host = false;  // all ranks share the memory of a host
 };
 
 /// Why a call with these arguments is refused; nullopt when it is not.

@@ -50,10 +50,9 @@ Result<bool> parse_rotation(const std::string& text) {
               fmt::format("TARPON_ORDER={}: use rotating or fixed", text));
 }
 
-Result<bool> parse_multicast(const std::string& text) {
+Result<bool> parse_switch(const char* variable, const std::string& text) {
   if (text == "on" || text == "off") return text == "on";
-  return fail(Error::Code::invalid_argument,
-              fmt::format("TARPON_MULTICAST={}: use on or off", text));
+  return fail(Error::Code::invalid_argument, fmt::format("{}={}: use on or off", variable, text));
 }
 
 Result<bool> parse_shares(const std::string& text) {
@@ -106,9 +105,14 @@ Result<EnvironmentSettings> read_settings(const Environment& environment) {
     settings.rotation = *rotation;
   }
   if (const auto text = environment("TARPON_MULTICAST")) {
-    const auto multicast = parse_multicast(*text);
+    const auto multicast = parse_switch("TARPON_MULTICAST", *text);
     if (!multicast) return fail(multicast.error());
     settings.multicast = *multicast;
+  }
+  if (const auto text = environment("TARPON_HOSTS")) {
+    const auto hosts = parse_switch("TARPON_HOSTS", *text);
+    if (!hosts) return fail(hosts.error());
+    settings.hosts = *hosts;
   }
   if (const auto text = environment("TARPON_SHARES")) {
     const auto learn_shares = parse_shares(*text);
@@ -163,6 +167,7 @@ Result<FoundOptions> find_options(const JobPlace& place, InterfaceRequest wish,
   options.ports = settings->ports.value_or(options.ports);
   options.mechanisms.rotation = settings->rotation.value_or(options.mechanisms.rotation);
   options.multicast = settings->multicast.value_or(options.multicast);
+  options.hosts = settings->hosts.value_or(options.hosts);
   options.learn_shares = settings->learn_shares.value_or(options.learn_shares);
   if (settings->flight) {
     options.flight = {.directory = *settings->flight, .signals = FlightSignals::unhandled};

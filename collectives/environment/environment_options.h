@@ -22,6 +22,7 @@ struct EnvironmentSettings {
   std::optional<double> loss_target;           // TARPON_LOSS_TARGET=0.1%, above 0% and below 100%
   std::optional<bool> rotation;                // TARPON_ORDER=rotating|fixed
   std::optional<bool> multicast;               // TARPON_MULTICAST=on|off
+  std::optional<bool> hosts;                   // TARPON_HOSTS=on|off
   std::optional<bool> learn_shares;            // TARPON_SHARES=even|auto; auto: shares are learnt
   std::optional<std::string> flight;           // TARPON_FLIGHT: directory of dumps
   std::optional<Duration> rendezvous_timeout;  // TARPON_RENDEZVOUS_TIMEOUT=2m, above 0

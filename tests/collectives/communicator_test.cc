@@ -24,15 +24,17 @@ namespace {
 using namespace testing_support;
 
 INSTANTIATE_TEST_SUITE_P(Datapaths, CommunicatorTest,
-                         testing::Values(Datapath::mmsg, Datapath::uring),
+                         testing::Values(Datapath::mmsg, Datapath::uring, Datapath::automatic),
                          [](const auto& info) { return std::string(name(info.param)); });
 
 TEST_P(CommunicatorTest, algorithm__small_calls_run_one_shot_unless_the_caller_says_otherwise) {
   const Ranks job = connect(4, GetParam());
   ASSERT_EQ(job.size(), 4u);
+  const bool shared = GetParam() == Datapath::automatic;
   for (const auto& [count, asked, expected] :
-       {std::tuple{std::size_t{2730}, Algorithm::automatic, Algorithm::one_shot},
-        {std::size_t{2731}, Algorithm::automatic, Algorithm::tar},
+       {std::tuple{std::size_t{2730}, Algorithm::automatic,
+                   shared ? Algorithm::hosts : Algorithm::one_shot},
+        {std::size_t{2731}, Algorithm::automatic, shared ? Algorithm::hosts : Algorithm::tar},
         {std::size_t{16}, Algorithm::tar, Algorithm::tar},
         {std::size_t{16}, Algorithm::ring, Algorithm::ring}}) {
     SCOPED_TRACE(count);
@@ -101,7 +103,9 @@ TEST_P(CommunicatorTest, gso_segments__one_sends_every_packet_alone) {
     ASSERT_EQ(ranks.size(), 2u);
     on_all(2, [&](Rank rank) {
       auto values = input(rank, 100'000);
-      expect_complete(ranks[rank]->allreduce(in_place(values)));
+      AllreduceArguments arguments = in_place(values);
+      arguments.algorithm = Algorithm::tar;
+      expect_complete(ranks[rank]->allreduce(arguments));
     });
     const PortStatistics statistics = ranks[0]->port_statistics();
     EXPECT_GT(statistics.tx_packets, 0u);

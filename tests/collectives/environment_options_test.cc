@@ -60,6 +60,7 @@ TEST(FromEnvironment, settings__override_defaults) {
   variables["TARPON_LOSS_TARGET"] = "2%";
   variables["TARPON_ORDER"] = "fixed";
   variables["TARPON_MULTICAST"] = "on";
+  variables["TARPON_HOSTS"] = "off";
   variables["TARPON_SHARES"] = "auto";
   variables["TARPON_FLIGHT"] = "/tmp/flight";
   variables["TARPON_RENDEZVOUS_TIMEOUT"] = "1.5m";
@@ -71,6 +72,7 @@ TEST(FromEnvironment, settings__override_defaults) {
   EXPECT_EQ(options->mechanisms.loss_target, 0.02);
   EXPECT_FALSE(options->mechanisms.rotation);
   EXPECT_TRUE(options->multicast);
+  EXPECT_FALSE(options->hosts);
   EXPECT_TRUE(options->learn_shares);
   EXPECT_EQ(options->flight.directory, "/tmp/flight");
   EXPECT_EQ(options->rendezvous.timeout, 90s);

@@ -31,7 +31,7 @@ using testing::HasSubstr;
 class ForkedChildTest : public CommunicatorTest {};
 
 INSTANTIATE_TEST_SUITE_P(Datapaths, ForkedChildTest,
-                         testing::Values(Datapath::mmsg, Datapath::uring),
+                         testing::Values(Datapath::mmsg, Datapath::uring, Datapath::automatic),
                          [](const auto& info) { return std::string(name(info.param)); });
 
 /// The numbers of the descriptors that are open, and where each leads.

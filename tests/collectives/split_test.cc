@@ -28,7 +28,8 @@ class SplitTest : public testing::TestWithParam<Datapath> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Datapaths, SplitTest, testing::Values(Datapath::mmsg, Datapath::uring),
+INSTANTIATE_TEST_SUITE_P(Datapaths, SplitTest,
+                         testing::Values(Datapath::mmsg, Datapath::uring, Datapath::automatic),
                          [](const auto& info) { return std::string(name(info.param)); });
 
 /// The communicator of `members` of each member, by rank of the job.

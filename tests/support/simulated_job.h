@@ -11,6 +11,8 @@
 
 #include "collectives/engine/engine.h"
 #include "collectives/engine/schedules/shards.h"
+#include "collectives/hosts/host_group.h"
+#include "collectives/hosts/host_tags.h"
 #include "tools/reference/reference.h"
 #include "tools/simulation/simulated_work.h"
 #include "transport/ports/fault_port.h"
@@ -47,6 +49,47 @@ struct SimulatedJobOptions {
   std::vector<std::pmr::memory_resource*> call_memory = {};  // by rank; null: the default
   std::vector<std::uint32_t> remembered_tags = {};           // by rank
   std::uint64_t piece_bytes = 1 << 20;
+  /// All ranks are on one host, whose places have this many bytes; 0: each has a host of its own.
+  std::uint32_t host_place_bytes = 0;
+};
+
+/// The memory of a host whose ranks are engines of one process. No engine sleeps, so none is rung
+/// for.
+class SimulatedHost {
+ public:
+  SimulatedHost(std::uint32_t ranks, std::uint32_t place_bytes)
+      : shape_{.ranks = ranks, .tags = hosts::kHostTagsInAll, .place_bytes = place_bytes},
+        bytes_(hosts::HostMemory::bytes(shape_) + kPage),
+        memory_(std::make_unique<std::byte[]>(bytes_)) {
+    void* base = memory_.get();
+    std::size_t space = bytes_;
+    base_ = static_cast<std::byte*>(std::align(kPage, bytes_ - kPage, base, space));
+    std::vector<Rank> all;
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) all.push_back(static_cast<Rank>(rank));
+    groups_.reserve(ranks);
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+      groups_.push_back({.memory = hosts::HostMemory(base_, shape_),
+                         .ranks = all,
+                         .self = rank,
+                         .bells = &bells_});
+    }
+  }
+
+  const hosts::HostGroup* of(Rank rank) const { return &groups_[rank]; }
+  std::span<std::byte> bytes() { return {base_, bytes_ - kPage}; }
+
+ private:
+  static constexpr std::size_t kPage = 4096;
+  struct NoBells : hosts::Bells {
+    void ring(std::uint32_t) override {}
+  };
+
+  const hosts::HostShape shape_;
+  const std::size_t bytes_;
+  std::unique_ptr<std::byte[]> memory_;
+  std::byte* base_ = nullptr;
+  NoBells bells_;
+  std::vector<hosts::HostGroup> groups_;  // by rank
 };
 
 class SimulatedJob {
@@ -63,6 +106,9 @@ class SimulatedJob {
         work_(options.ranks),
         dead_(options.ranks),
         stopped_(options.ranks) {
+    if (options.host_place_bytes > 0) {
+      host_ = std::make_unique<SimulatedHost>(options.ranks, options.host_place_bytes);
+    }
     for (Rank rank = 0; rank < options.ranks; ++rank) {
       FaultOptions faults = options.faults;
       faults.seed = options.seed * 1000003 + rank;
@@ -83,6 +129,7 @@ class SimulatedJob {
       engine.endpoint.detects_silence = options.detects_silence;
       engine.endpoint.max_bytes_per_second = options.max_bytes_per_second;
       engine.mechanisms = options.mechanisms;
+      if (host_) engine.host = host_->of(rank);
       if (rank < options.remembered_tags.size()) {
         engine.endpoint.remembered_tags = options.remembered_tags[rank];
       }
@@ -95,6 +142,8 @@ class SimulatedJob {
 
   Engine& operator[](Rank rank) { return *engines_[rank]; }
   SimulatedNetwork& network() { return network_; }
+  /// REQUIRES: SimulatedJobOptions::host_place_bytes.
+  SimulatedHost& host() { return *host_; }
   std::uint16_t ranks() const { return static_cast<std::uint16_t>(engines_.size()); }
   Time now() const { return now_; }
 
@@ -227,6 +276,7 @@ class SimulatedJob {
   }
 
   SimulatedNetwork network_;
+  std::unique_ptr<SimulatedHost> host_;
   std::vector<std::unique_ptr<FaultPort>> ports_;
   std::vector<std::unique_ptr<Engine>> engines_;
   std::vector<SimulatedWork> work_;  // by rank

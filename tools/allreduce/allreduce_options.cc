@@ -181,9 +181,9 @@ void add_call_options(cli::OptionTable& table, AllreduceOptions& options) {
        {"--algorithm",
         named(options.algorithm, parse_algorithm,
               {"auto", "tar", "circulant", "one-shot", "ring", "recursive-doubling", "2d-tar",
-               "late-rank"}),
-        "of exact calls. auto: one-shot for a few KiB, else tar. one-shot: one delay; circulant, "
-        "recursive-doubling: few messages a rank",
+               "late-rank", "hosts"}),
+        "of exact calls. auto: hosts where all ranks share a host, else one-shot for a few KiB, else "
+        "tar. one-shot: one delay; circulant, recursive-doubling: few messages a rank",
         Scope::job},
        {"--group-size",
         otherwise(cli::whole(options.group_size, 1u),

@@ -242,9 +242,9 @@ class FileJob {
                                    carrier(options_.job, session_), measurement.datapath,
                                    name(measurement.function), describe(input_), options_.input)),
                wrapped("# datapath: " + datapath_text(communicator_.ranks())));
-    fmt::print(text, "{}{}{}{}{}{}{}", shrunk_line(communicator_.shrunk_slots()),
-               small_buffers_line(communicator_.ranks()), multicast_line(communicator_.multicast()),
-               table_header(shape),
+    fmt::print(text, "{}{}{}{}{}{}{}{}", hosts_line(communicator_.hosts()),
+               shrunk_line(communicator_.shrunk_slots()), small_buffers_line(communicator_.ranks()),
+               multicast_line(communicator_.multicast()), table_header(shape),
                table_row(shape, std::nullopt, measurement, communicator_.world_size(),
                          measurement.checked),
                loss_line(std::nullopt, measurement), notes(measurement));

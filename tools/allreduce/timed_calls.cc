@@ -294,6 +294,7 @@ nlohmann::json config_json(const AllreduceOptions& options, const Session& sessi
                  {"slot_bytes", communicator.slot_bytes()},
                  {"shrunk_slots", communicator.shrunk_slots()},
                  {"multicast", communicator.multicast()},
+                 {"hosts", communicator.hosts()},
                  {"order", order_name(options.job.mechanisms)},
                  {"connect", session.cost.json()},
                  {"integrity", integrity},

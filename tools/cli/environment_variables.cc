@@ -29,6 +29,7 @@ std::vector<cli::Variable> network_variables() {
       {"TARPON_LOSS_TARGET", "as --loss-target, but a --bound stays what it is"},
       {"TARPON_ORDER", "rotating or fixed, as --order: fixed repeats results bit by bit"},
       {"TARPON_MULTICAST", "on or off: results to all ranks at once, as --multicast"},
+      {"TARPON_HOSTS", "on or off: memory that ranks of a host share, as --hosts"},
       {"TARPON_FLIGHT", "directory for flight recordings, as --flight"},
       {"TARPON_DEBUG", "VERSION, WARN, INFO or TRACE: what was read and chosen, to standard error"},
       {"TARPON_DEBUG_SUBSYS", "only these of INIT,NET,CALL"},

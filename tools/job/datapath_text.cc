@@ -60,4 +60,8 @@ std::string multicast_line(const std::string& multicast) {
   return multicast.empty() ? "" : wrapped("# multicast: " + multicast) + "\n";
 }
 
+std::string hosts_line(const std::string& hosts) {
+  return hosts.empty() ? "" : wrapped("# hosts: " + hosts) + "\n";
+}
+
 }  // namespace tarpon

@@ -21,4 +21,7 @@ std::string shrunk_line(const std::string& shrunk_slots);
 /// Communicator::multicast() as such a line.
 std::string multicast_line(const std::string& multicast);
 
+/// Communicator::hosts() as such a line.
+std::string hosts_line(const std::string& hosts);
+
 }  // namespace tarpon

@@ -293,6 +293,7 @@ Result<CommunicatorOptions> session_options(const JobOptions& options, const Lau
   result.gso_segments = options.gso_segments;
   result.flows = options.flows;
   if (options.multicast) result.multicast = true;
+  if (options.hosts) result.hosts = *options.hosts;
   if (options.ports != PortRange()) result.ports = options.ports;
   result.integrity = options.integrity;
   result.busy_poll = options.busy_poll;
@@ -335,6 +336,8 @@ Result<Session> open_session(const JobOptions& options, const LaunchPlace& place
   if (!shrunk.empty()) place.log.write(DebugLevel::warn, "NET", shrunk);
   const std::string multicast = session.communicator->multicast();
   if (!multicast.empty()) place.log.write(DebugLevel::info, "NET", "multicast " + multicast);
+  const std::string& hosts = session.communicator->hosts();
+  if (!hosts.empty()) place.log.write(DebugLevel::info, "NET", "hosts: " + hosts);
   return session;
 }
 

@@ -40,7 +40,7 @@ std::vector<Rank> CallBlame::incomplete() const {
       if (peer != call_.rank && message.received < message.slots) ranks.push_back(peer);
     }
   }
-  return ranks;
+  return ranks.empty() ? ranks_of(operation.awaited_near()) : ranks;
 }
 
 bool CallBlame::queued_too_long() const {

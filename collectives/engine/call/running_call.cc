@@ -90,6 +90,15 @@ void RunningCall::open(OperationSpec spec, const OperationSignature& signature, 
   handle_ = endpoint_.submit(spec, now);
 }
 
+void RunningCall::close_stages(Time now) {
+  for (std::uint8_t stage = 0; stage < closed_.count(); ++stage) {
+    if (closed_.has(stage)) continue;
+    endpoint_.near(handle_).close(stage, now);
+    call_->report.stages[report_index(stage)].elapsed = now - began_;
+    closed_.close(stage);
+  }
+}
+
 void RunningCall::close(std::unique_ptr<Retained> retained, std::uint64_t absent) {
   endpoint_.close(handle_, std::move(retained), absent);
   phase_ = Phase::over;

@@ -41,6 +41,7 @@ Schedule schedule_of(const AllreduceArguments& call, std::uint32_t world, Rank r
                                 late_rank_segments(world, count * width));
     case Algorithm::automatic:
     case Algorithm::tar:
+    case Algorithm::hosts:  // has no schedule: the data does not go over the network
       break;
   }
   return transpose_schedule(world, rank, operation, count, width, call.shares);

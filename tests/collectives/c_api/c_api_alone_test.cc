@@ -276,8 +276,8 @@ TEST(CApiAlone, listen__what_makes_no_sense) {
   options.fixed_order = 2;
   EXPECT_THAT(refusal(options), HasSubstr("fixed_order is 2"));
   options.fixed_order = 0;
-  options.reserved = 1;
-  EXPECT_THAT(refusal(options), HasSubstr("reserved is 1: set it to 0"));
+  options.no_shared_memory = 2;
+  EXPECT_THAT(refusal(options), HasSubstr("no_shared_memory is 2"));
   tarpon_listener_free(listener);
 }
 

@@ -97,6 +97,7 @@ static void as_rank(uint32_t rank, const char* meet) {
   REQUIRE(strcmp(tarpon_interface_name(job), "lo") == 0);
   REQUIRE(strlen(tarpon_datapath_name(job)) > 0 && strlen(tarpon_shrunk_slots(job)) == 0);
   REQUIRE(strlen(tarpon_multicast(job)) == 0);
+  REQUIRE(strlen(tarpon_hosts(job)) == 0 || strstr(tarpon_hosts(job), "share") != NULL);
   check_calls(job, rank, 6);
   REQUIRE(tarpon_resync(job, 1, &state, sizeof state, SECONDS(20)) == TARPON_OK && state == 77);
 

@@ -230,8 +230,8 @@ TEST(DrivenTest, flows__a_trial_takes_four_where_they_carry_more) {
   DrivenJob free(driven);
   for (int i = 0; i < 10; ++i) free.operation();
   for (Rank rank = 0; rank < 2; ++rank) {
-    EXPECT_EQ(limited.job()[rank].endpoint().flows(), 4u);
-    EXPECT_EQ(free.job()[rank].endpoint().flows(), 1u);
+    EXPECT_EQ(limited.job()[rank].endpoint().peers().flows(), 4u);
+    EXPECT_EQ(free.job()[rank].endpoint().peers().flows(), 1u);
   }
 }
 

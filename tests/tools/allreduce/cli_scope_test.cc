@@ -34,6 +34,7 @@ const Samples& compared() {
                                {"--order", {"fixed"}},
                                {"--missing", {"local"}},
                                {"--multicast", {}},
+                               {"--hosts", {"off"}},
                                {"--minbytes", {"512"}},
                                {"--maxbytes", {"2K"}},
                                {"--stepbytes", {"2M"}},

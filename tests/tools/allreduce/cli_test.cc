@@ -260,7 +260,7 @@ TEST(CliJson, schema__results) {
     EXPECT_EQ(result["type"], "int32");
     EXPECT_EQ(result["redop"], "sum");
     EXPECT_EQ(result["place"], i % 2 == 0 ? "out" : "in");
-    EXPECT_EQ(result["algorithm"], "one-shot");
+    EXPECT_EQ(result["algorithm"], "hosts");
     const auto& times = result["time_us"];
     ASSERT_EQ(times["all"].size(), 4u);
     EXPECT_EQ(result["lost_all"], nlohmann::json({0.0, 0.0, 0.0, 0.0}));
@@ -316,7 +316,7 @@ TEST(CliJson, interrupt__leaves_the_figures_so_far) {
     SCOPED_TRACE(fmt::format("signal {}{}", signal, to_all ? " to all" : ""));
     const ScratchDirectory scratch;
     Process job(local(
-        2, {"-b", "1K", "-e", "2K", "-f", "2", "-n", "4000", "-w", "0", "--json", scratch / "j"}));
+        2, {"-b", "1K", "-e", "2K", "-f", "2", "-n", "40000", "-w", "0", "--json", scratch / "j"}));
     ASSERT_TRUE(job.says("   -1   ")) << job.wait(0ms).error;  // the first row
     ::usleep(50'000);
     ::kill(job.pid(), signal);

@@ -91,6 +91,12 @@ cli::Value datapath(JobOptions& options) {
       "TARPON_DATAPATH, else auto");
 }
 
+cli::Value hosts(JobOptions& options) {
+  return otherwise(
+      cli::choice(options.hosts, cli::Choices<bool>{{"off", false}, {"on", true}}),
+      "TARPON_HOSTS, else on");
+}
+
 cli::Value flows(JobOptions& options) {
   return cli::choice(options.flows, cli::Choices<std::uint32_t>{
                                         {"1", 1}, {"2", 2}, {"4", 4}, {"8", 8}, {"auto", 0}});
@@ -106,7 +112,10 @@ cli::Value integrity(JobOptions& options) {
 void add_data_path_options(cli::OptionTable& table, JobOptions& options) {
   table.add(
       "Data path",
-      {{"--datapath", datapath(options),
+      {{"--hosts", hosts(options),
+        "on: exact calls go through memory that the ranks share, where all of them are on one host",
+        Scope::job},
+       {"--datapath", datapath(options),
         "xdp: AF_XDP; uring: io_uring; mmsg: sendmmsg and recvmmsg; auto: AF_XDP where it is "
         "loaded "
         "and zero-copy, else uring, else mmsg"},

@@ -29,6 +29,7 @@ struct JobOptions {
   std::uint32_t gso_segments = kMaxGsoSegments;
   std::uint32_t flows = 0;  // 0: by trial
   bool multicast = false;
+  std::optional<bool> hosts;  // else TARPON_HOSTS, or on
   tarpon_integrity integrity = TARPON_INTEGRITY_UDP;
   bool busy_poll = false;
   FaultOptions faults;

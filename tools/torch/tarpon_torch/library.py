@@ -54,7 +54,7 @@ class Options(ctypes.Structure):
         ("halt_above", ctypes.c_double),
         ("ports", ctypes.c_char_p),
         ("fixed_order", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
+        ("no_shared_memory", ctypes.c_uint32),
         ("silent_after_us", ctypes.c_int64),
     ]
 

@@ -98,6 +98,7 @@ def connect_terms(
             options.codec, environment.get("TARPON_CODEC") or "auto"
         ),
         "TARPON_MULTICAST": environment.get("TARPON_MULTICAST") or "off",
+        "TARPON_HOSTS": environment.get("TARPON_HOSTS") or "on",
         "TARPON_ORDER": environment.get("TARPON_ORDER") or "rotating",
         "silent_after": f"{options.silent_after_us / 1e6:g}s" if options.silent_after_us else "unset",
         "skip_above": f"{options.skip_above:g}",

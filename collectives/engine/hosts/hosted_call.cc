@@ -1,0 +1,356 @@
+#include "collectives/engine/hosts/hosted_call.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace tarpon {
+namespace {
+
+using hosts::CallState;
+using hosts::Part;
+using hosts::position;
+
+// Up to this many bytes of all ranks together, each rank adds up the whole bucket: reading them
+// costs less than waiting for the slices of the others.
+constexpr std::uint64_t kWholeBytes = 256 << 10;
+
+// Slices begin at multiples of this, so that two ranks do not write to one cache line.
+constexpr std::uint64_t kSliceBytes = 64;
+
+constexpr std::array<Part, 3> kInSlices{Part::copy_in, Part::add_up, Part::copy_out};
+constexpr std::array<Part, 2> kWhole{Part::copy_in, Part::copy_out};
+
+}  // namespace
+
+HostedCall::Plan HostedCall::plan_of(const AllreduceArguments& arguments,
+                                     const hosts::HostShape& shape) {
+  const std::uint64_t element = element_bytes(arguments.type);
+  Plan plan;
+  plan.alignment = kSliceBytes / element;
+  plan.elements = shape.place_bytes / element;
+  plan.whole = bucket_bytes(arguments) <=
+               std::min<std::uint64_t>(kWholeBytes / shape.ranks, shape.place_bytes);
+  plan.steps = static_cast<std::uint32_t>(
+      std::max<std::uint64_t>(1, (arguments.count + plan.elements - 1) / plan.elements));
+  return plan;
+}
+
+HostedCall::HostedCall(const Setting& setting, std::shared_ptr<PendingCall> call,
+                       Endpoint& endpoint, hosts::HostCalls& calls, Time submitted, Time now)
+    : RunningCall(setting, std::move(call), endpoint, submitted, now),
+      calls_(calls),
+      tag_(calls.tag(*hosts::host_tag(call_->arguments.tag))),
+      self_(calls.group().self),
+      local_(static_cast<std::uint32_t>(calls.group().ranks.size())),
+      number_(call_->report.operation),
+      plan_(plan_of(call_->arguments, calls.group().memory.shape())),
+      sums_({.type = call_->arguments.type,
+             .function = call_->arguments.function,
+             .custom = call_->arguments.custom,
+             .ranks = local_}),
+      heard_(bit(static_cast<Rank>(self_))) {
+  call_->report.algorithm = call_->arguments.algorithm;
+  OperationSpec spec;
+  spec.tag = call_->arguments.tag;
+  spec.slot_bytes = setting.slot_bytes;
+  spec.deadline = deadline_;
+  spec.began = setting.began;
+  spec.forwards = true;
+  spec.near = mask_of(calls.group().ranks) & ~bit(setting.rank);
+  spec.stages.resize(plan_.whole ? 1 : 2);
+  for (StageSpec& stage : spec.stages) stage.closed_by_caller = true;
+  calls_.add(*this);
+  try {
+    open(std::move(spec), signature(), now);
+  } catch (...) {
+    calls_.remove(*this);
+    throw;
+  }
+  tag_.begin(number_, encode(signature()),
+             plan_.whole ? std::span<const Part>(kWhole) : std::span<const Part>(kInSlices));
+}
+
+HostedCall::~HostedCall() {
+  calls_.remove(*this);
+}
+
+OperationSignature HostedCall::signature() const {
+  OperationSignature result = common_signature(call_->arguments);
+  result.algorithm = call_->arguments.algorithm;
+  result.slot_bytes = static_cast<std::uint16_t>(setting_.slot_bytes);
+  return result;
+}
+
+bool HostedCall::advance(Time now) {
+  look(now);
+  if (over()) return true;
+  moved_ = false;
+  if (may_copy_in()) copy_in();
+  if (may_add_up()) add_up();
+  if (may_copy_out()) copy_out();
+  if (moved_) calls_.ring();
+  if (!moved_) endpoint_.near(handle()).awaits(awaited());
+  wake_at_ = moved_ ? now : kNever;
+  if (next(Part::copy_out) == plan_.steps) finish(now);
+  return over();
+}
+
+void HostedCall::finish(Time now) {
+  close_stages(now);
+  report_end(now);
+  close(nullptr, 0);
+}
+
+/// Completes the report. Tells the other ranks of the host about a call that ends without a result.
+void HostedCall::complete_output() {
+  report_bytes();
+  const Report& report = call_->report;
+  if (report.status == Status::complete) return;
+  tag_.end(number_, ending());
+  calls_.ring(true);
+}
+
+// -- the other ranks -----------------------------------------------------------------------------
+
+bool HostedCall::has_news(std::uint32_t rank) const {
+  const hosts::HostTag::Told told = tag_.told(rank, number_);
+  if (told.state == CallState::given_up) return (quit_ >> rank & 1) == 0;
+  return told.state == CallState::begun && !is_heard(rank) && (odd_ >> rank & 1) == 0;
+}
+
+void HostedCall::look(Time now) {
+  for (std::uint32_t rank = 0; rank < local_ && !over(); ++rank) {
+    if (rank == self_) continue;
+    const hosts::HostTag::Told told = tag_.told(rank, number_);
+    if (told.state != CallState::none) take_news(rank, told, now);
+  }
+}
+
+void HostedCall::take_news(std::uint32_t rank, const hosts::HostTag::Told& told, Time now) {
+  const Rank peer = calls_.group().ranks[rank];
+  if (told.state == CallState::given_up) {
+    if ((std::exchange(quit_, quit_ | bit(static_cast<Rank>(rank))) >> rank & 1) != 0) return;
+    Event event;
+    event.kind = Event::Kind::aborted;
+    event.operation = handle();
+    event.peer = peer;
+    event.reason = told.reason;
+    event.ranks = told.blamed != 0 ? told.blamed : bit(peer);
+    return on_event(event, now);
+  }
+  if (told.state != CallState::begun || is_heard(rank) || (odd_ >> rank & 1) != 0) return;
+  endpoint_.near(handle()).begun(peer, now);
+  if (told.signature == encode(signature())) {
+    heard_ |= bit(static_cast<Rank>(rank));
+    return;
+  }
+  odd_ |= bit(static_cast<Rank>(rank));
+  Event event;
+  event.kind = Event::Kind::mismatch;
+  event.operation = handle();
+  event.peer = peer;
+  event.signature = told.signature;
+  on_event(event, now);
+}
+
+/// Whether all ranks of the host have begun the call, and none has given it up: what their
+/// positions say is in the memory then. Look at the positions first.
+bool HostedCall::all_hold() const {
+  if (heard_ != first_ranks(static_cast<std::uint16_t>(local_))) return false;
+  for (std::uint32_t rank = 0; rank < local_; ++rank) {
+    if (rank != self_ && tag_.told(rank, number_).state != CallState::begun) return false;
+  }
+  return true;
+}
+
+// -- the work ------------------------------------------------------------------------------------
+
+Range HostedCall::range_of(std::uint32_t step) const {
+  const std::uint64_t first = std::uint64_t{step} * plan_.elements;
+  return {first, std::min(plan_.elements, call_->arguments.count - first)};
+}
+
+/// The slice of a step that `rank` adds up.
+Range HostedCall::slice_of(const Range& range, std::uint32_t rank) const {
+  const std::uint64_t units = (range.count + plan_.alignment - 1) / plan_.alignment;
+  const auto begin = [&](std::uint64_t number) {
+    return std::min(range.count, units * number / local_ * plan_.alignment);
+  };
+  return {begin(rank), begin(rank + 1) - begin(rank)};
+}
+
+const std::byte* HostedCall::input_at(std::uint64_t element) const {
+  return static_cast<const std::byte*>(call_->arguments.input) +
+         element * element_bytes(call_->arguments.type);
+}
+
+/// Where the contributions of all ranks to an element lie: `offset` bytes into their places, this
+/// rank's own in its input.
+std::vector<const std::byte*> HostedCall::contributions(std::uint32_t place, std::uint64_t offset,
+                                                        std::uint64_t element) const {
+  std::vector<const std::byte*> result(local_);
+  for (std::uint32_t rank = 0; rank < local_; ++rank) {
+    result[rank] = rank == self_ ? input_at(element) : tag_.input(place, rank) + offset;
+  }
+  return result;
+}
+
+void HostedCall::done_with_step(Part part) {
+  const std::uint32_t steps = ++next_[static_cast<std::size_t>(part)];
+  if (steps == plan_.steps) {
+    tag_.leave(part, number_);
+  } else {
+    tag_.publish(part, number_, steps);
+  }
+  moved_ = true;
+}
+
+bool HostedCall::may_copy_in() const {
+  const std::uint32_t step = next(Part::copy_in);
+  return step < plan_.steps && tag_.is_turn(Part::copy_in, number_) &&
+         tag_.is_free(tag_.place(number_, step));
+}
+
+void HostedCall::copy_in() {
+  const std::uint32_t step = next(Part::copy_in);
+  const std::uint32_t place = tag_.place(number_, step);
+  const Range range = range_of(step);
+  const std::size_t element = element_bytes(call_->arguments.type);
+  tag_.use(place, number_, step);
+  const auto copy = [&](std::uint64_t first, std::uint64_t count) {
+    if (count == 0) return;
+    std::memcpy(tag_.input(place, self_) + first * element, input_at(range.first + first),
+                count * element);
+  };
+  // The slice that this rank owns is needed by no other rank.
+  const Range own = plan_.whole ? Range{} : slice_of(range, self_);
+  copy(0, own.first);
+  copy(own.first + own.count, range.count - own.first - own.count);
+  done_with_step(Part::copy_in);
+}
+
+bool HostedCall::may_add_up() const {
+  const std::uint32_t step = next(Part::add_up);
+  if (plan_.whole || step >= next(Part::copy_in)) return false;
+  return tag_.is_turn(Part::add_up, number_) &&
+         tag_.all_have_reached(Part::copy_in, position(number_, step + 1)) && all_hold();
+}
+
+void HostedCall::add_up() {
+  const std::uint32_t step = next(Part::add_up);
+  const std::uint32_t place = tag_.place(number_, step);
+  const Range range = range_of(step);
+  const Range own = slice_of(range, self_);
+  const std::uint64_t offset = own.first * element_bytes(call_->arguments.type);
+  sums_.add_up(tag_.result(place) + offset, contributions(place, offset, range.first + own.first),
+               own.count);
+  done_with_step(Part::add_up);
+}
+
+bool HostedCall::may_copy_out() const {
+  const std::uint32_t step = next(Part::copy_out);
+  if (step >= next(plan_.whole ? Part::copy_in : Part::add_up)) return false;
+  const Part before = plan_.whole ? Part::copy_in : Part::add_up;
+  return tag_.is_turn(Part::copy_out, number_) &&
+         tag_.all_have_reached(before, position(number_, step + 1)) && all_hold();
+}
+
+void HostedCall::copy_out() {
+  const std::uint32_t step = next(Part::copy_out);
+  const std::uint32_t place = tag_.place(number_, step);
+  const Range range = range_of(step);
+  const std::size_t element = element_bytes(call_->arguments.type);
+  std::byte* const output =
+      static_cast<std::byte*>(call_->arguments.output) + range.first * element;
+  if (range.count > 0 && plan_.whole) {
+    sums_.add_up(output, contributions(place, 0, range.first), range.count);
+  } else if (range.count > 0) {
+    std::memcpy(output, tag_.result(place), range.count * element);
+  }
+  done_with_step(Part::copy_out);
+}
+
+/// What the other ranks of the host are told about the end without a result: what the network
+/// tells.
+hosts::HostTag::Ending HostedCall::ending() const {
+  const Report& report = call_->report;
+  AbortReason reason = report.abort_reason;
+  std::uint64_t blamed = mask_of(report.blamed);
+  switch (report.status) {
+    case Status::mismatch:
+      reason = AbortReason::mismatch;
+      blamed = bit(setting_.rank);
+      break;
+    case Status::peer_late:
+      reason = AbortReason::late;
+      blamed = mask_of(report.late_ranks);
+      break;
+    case Status::aborted:
+      break;
+    default:
+      return {.state = CallState::over};
+  }
+  return {.state = CallState::given_up,
+          .reason = static_cast<std::uint32_t>(reason),
+          .blamed = blamed != 0 ? blamed : bit(setting_.rank)};
+}
+
+/// The bytes that this rank has taken from each rank: first contributions, then results.
+void HostedCall::report_bytes() {
+  const std::size_t element = element_bytes(call_->arguments.type);
+  Report& report = call_->report;
+  for (std::uint32_t rank = 0; rank < local_; ++rank) {
+    if (rank == self_) continue;
+    PeerReport& peer = report.peers[calls_.group().ranks[rank]];
+    for (std::uint32_t step = 0; step < plan_.steps; ++step) {
+      const Range range = range_of(step);
+      const std::uint64_t given =
+          (plan_.whole ? range.count : slice_of(range, self_).count) * element;
+      const std::uint64_t result = plan_.whole ? 0 : slice_of(range, rank).count * element;
+      const bool added = step < next(plan_.whole ? Part::copy_out : Part::add_up);
+      const bool taken = step < next(Part::copy_out);
+      peer.bytes_expected[0] += given;
+      peer.bytes_expected[1] += result;
+      peer.bytes_received[0] += added ? given : 0;
+      peer.bytes_received[1] += taken ? result : 0;
+    }
+    report.bytes_received += peer.bytes_received[0] + peer.bytes_received[1];
+  }
+  report.bytes_sent = report.bytes_received;
+}
+
+/// The ranks for which this rank waits. Bit r: rank r of the communicator.
+std::uint64_t HostedCall::awaited() const {
+  std::uint64_t lacking = first_ranks(static_cast<std::uint16_t>(local_)) & ~heard_;
+  if (lacking == 0) {
+    const std::uint32_t step = next(Part::copy_out);
+    const bool added_up = !plan_.whole && next(Part::add_up) > step;
+    lacking = tag_.lacking(added_up ? Part::add_up : Part::copy_in, position(number_, step + 1));
+  }
+  std::uint64_t result = 0;
+  for (std::uint32_t rank = 0; rank < local_; ++rank) {
+    if (rank != self_ && (lacking >> rank & 1) != 0) result |= bit(calls_.group().ranks[rank]);
+  }
+  return result;
+}
+
+bool HostedCall::can_move() const {
+  if (over()) return true;
+  for (std::uint32_t rank = 0; rank < local_; ++rank) {
+    if (rank != self_ && has_news(rank)) return true;
+  }
+  return may_copy_in() || may_add_up() || may_copy_out();
+}
+
+/// A call of one step that has been copied in waits for one thing.
+std::optional<hosts::Wish> HostedCall::wish() const {
+  if (over() || plan_.steps != 1 || next(Part::copy_in) == 0) return std::nullopt;
+  const bool added_up = !plan_.whole && next(Part::add_up) == 1;
+  const Part part = added_up ? Part::add_up : Part::copy_in;
+  const Part own = plan_.whole || added_up ? Part::copy_out : Part::add_up;
+  if (!tag_.is_turn(own, number_)) return std::nullopt;
+  return hosts::Wish{tag_.index(), part, position(number_, 1)};
+}
+
+}  // namespace tarpon

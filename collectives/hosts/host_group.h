@@ -1,0 +1,27 @@
+// The ranks of a communicator that share this rank's host, as its engine sees them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "collectives/hosts/host_memory.h"
+#include "transport/rank.h"
+
+namespace tarpon::hosts {
+
+/// Ends the sleep of other ranks of the host.
+class Bells {
+ public:
+  virtual ~Bells() = default;
+  /// Has the driver of local rank `rank` look at its calls. Never blocks.
+  virtual void ring(std::uint32_t rank) = 0;
+};
+
+struct HostGroup {
+  HostMemory memory;
+  std::vector<Rank> ranks;  // of the communicator, by local rank; ascending
+  std::uint32_t self = 0;   // this rank's local rank
+  Bells* bells = nullptr;   // outlives the group
+};
+
+}  // namespace tarpon::hosts

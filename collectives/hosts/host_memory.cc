@@ -1,0 +1,53 @@
+#include "collectives/hosts/host_memory.h"
+
+namespace tarpon::hosts {
+namespace {
+
+constexpr std::uint64_t kPage = 4096;
+
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
+static_assert(sizeof(SleepWord) == 64 && sizeof(CallBoard) == 64);
+
+constexpr std::uint64_t in_pages(std::uint64_t bytes) {
+  return (bytes + kPage - 1) / kPage * kPage;
+}
+
+std::uint64_t boards_at(const HostShape& shape) {
+  return in_pages(shape.ranks * sizeof(SleepWord));
+}
+
+std::uint64_t places_at(const HostShape& shape) {
+  return boards_at(shape) + in_pages(std::uint64_t{shape.tags} * shape.ranks * sizeof(Board));
+}
+
+/// Of the inputs of all ranks and the result.
+std::uint64_t bytes_of_place(const HostShape& shape) {
+  return (std::uint64_t{shape.ranks} + 1) * shape.place_bytes;
+}
+
+}  // namespace
+
+std::uint64_t HostMemory::bytes(const HostShape& shape) {
+  return places_at(shape) + std::uint64_t{shape.tags} * shape.places * bytes_of_place(shape);
+}
+
+std::atomic<std::uint64_t>& HostMemory::sleep_word(std::uint32_t rank) const {
+  return reinterpret_cast<SleepWord*>(base_)[rank].word;
+}
+
+Board& HostMemory::board(std::uint32_t tag, std::uint32_t rank) const {
+  return reinterpret_cast<Board*>(base_ + boards_at(shape_))[tag * shape_.ranks + rank];
+}
+
+std::byte* HostMemory::input(std::uint32_t tag, std::uint32_t place, std::uint32_t rank) const {
+  const std::uint64_t index = std::uint64_t{tag} * shape_.places + place;
+  return base_ + places_at(shape_) + index * bytes_of_place(shape_) +
+         std::uint64_t{rank} * shape_.place_bytes;
+}
+
+std::byte* HostMemory::result(std::uint32_t tag, std::uint32_t place) const {
+  return input(tag, place, shape_.ranks);
+}
+
+}  // namespace tarpon::hosts

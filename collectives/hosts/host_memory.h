@@ -1,0 +1,105 @@
+// The memory that the ranks of a host share: for each tag a ring of places for data, and a board
+// for each rank, which says what the rank calls and how far it is.
+//
+// Only positions, numbers of calls and data come out of this memory, and nothing that becomes an
+// address: a process that fills it with garbage spoils results, but nobody reads or writes outside
+// of it. There are no locks in it, so a rank that stops blocks nobody by what it holds.
+//
+//   sleep words   one for each rank
+//   boards        of tag 0: of each rank; of tag 1: ...
+//   places        of tag 0: place 0: the input of each rank, the result; place 1: ...
+//
+// The object is a view: it owns nothing. Any thread.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "bpf/wire.h"
+
+namespace tarpon::hosts {
+
+/// How far a rank is with a part of the work of a tag: in call `number` it has done `steps` steps.
+/// A rank that is done with a call is at step 0 of the next one.
+using Position = std::uint64_t;
+
+constexpr Position position(std::uint32_t number, std::uint32_t steps) {
+  return Position{number} << 32 | steps;
+}
+
+/// Numbers wrap: the calls of two ranks are never 2^31 apart.
+constexpr bool has_reached(Position at, Position wanted) {
+  return static_cast<std::int64_t>(at - wanted) >= 0;
+}
+
+/// The parts of the work of a call.
+enum class Part : std::uint8_t {
+  copy_in,   // this rank's input into its place
+  add_up,    // the slices that this rank owns
+  copy_out,  // the result into this rank's output
+};
+inline constexpr std::size_t kParts = 3;
+
+/// What a rank says about one call.
+struct alignas(64) CallBoard {
+  /// The call's number << 32 | CallState. Written last.
+  std::atomic<std::uint64_t> state;
+  std::array<std::atomic<std::uint64_t>, TARPON_SIGNATURE_BYTES / 8> signature;
+  // Once given up:
+  std::atomic<std::uint32_t> reason;  // tarpon_abort_reason
+  std::atomic<std::uint64_t> blamed;  // bit r: rank r of the communicator
+};
+
+enum class CallState : std::uint32_t {
+  none = 0,  // memory that nobody has written
+  begun = 1,
+  given_up = 2,  // the rank ended it without a result, and tells why
+  over = 3,      // it ended without a result, for a reason that every rank learns by itself
+};
+
+/// What a rank says about a tag.
+struct alignas(64) Board {
+  /// A rank begins call n + kCalls only when all ranks have ended call n, or have given up calls
+  /// after it: at most 8 run at once.
+  static constexpr std::uint32_t kCalls = 32;
+
+  std::array<std::atomic<Position>, kParts> done;  // by Part
+  std::array<CallBoard, kCalls> calls;             // by number % kCalls
+};
+
+/// Says that a rank sleeps, and for what it waits (collectives/engine/hosts/host_calls.h).
+struct alignas(64) SleepWord {
+  std::atomic<std::uint64_t> word;
+};
+
+struct HostShape {
+  std::uint32_t ranks = 1;
+  std::uint32_t tags = 1;
+  std::uint32_t places = 4;                // of a tag
+  std::uint32_t place_bytes = 512 * 1024;  // of the input of a rank, a multiple of 4096
+};
+
+class HostMemory {
+ public:
+  static std::uint64_t bytes(const HostShape& shape);
+
+  /// `base`: bytes(shape) bytes, aligned to a page, zero when the first rank looks at them, which
+  /// outlive this object.
+  HostMemory(std::byte* base, const HostShape& shape) : base_(base), shape_(shape) {}
+
+  const HostShape& shape() const { return shape_; }
+
+  std::atomic<std::uint64_t>& sleep_word(std::uint32_t rank) const;
+  Board& board(std::uint32_t tag, std::uint32_t rank) const;
+  /// The input of `rank` at a place, and the result there: place_bytes each.
+  std::byte* input(std::uint32_t tag, std::uint32_t place, std::uint32_t rank) const;
+  std::byte* result(std::uint32_t tag, std::uint32_t place) const;
+
+ private:
+  std::byte* const base_;
+  const HostShape shape_;
+};
+
+}  // namespace tarpon::hosts

@@ -1,0 +1,374 @@
+#include "collectives/hosts/shared_host.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+#include "collectives/hosts/host_tags.h"
+#include "transport/clock.h"
+#include "xdp/base/system_limits.h"
+
+namespace tarpon::hosts {
+namespace {
+
+constexpr std::uint32_t kMagic = 0x74726873;
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+constexpr std::size_t kMostDescriptors = 65;  // the memory, and 64 bells
+
+/// What a rank says at the door of the lowest one, and the answer.
+struct Message {
+  std::uint32_t magic = kMagic;
+  std::uint32_t job = 0;
+  std::uint32_t rank = 0;  // local rank
+  std::uint32_t good = 0;  // 0: the sender cannot share memory
+};
+
+struct Received {
+  Message message;
+  std::vector<FileDescriptor> descriptors;
+};
+
+Error unavailable(std::string text) {
+  return Error::make(Error::Code::unavailable, std::move(text));
+}
+
+Error failed(const char* what) {
+  return unavailable(fmt::format("{}: {}", what, std::strerror(errno)));
+}
+
+/// The address of an abstract socket, and its length.
+std::pair<sockaddr_un, socklen_t> abstract_address(const std::string& name) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::size_t length = std::min(name.size(), sizeof address.sun_path - 1);
+  std::memcpy(address.sun_path + 1, name.data(), length);
+  return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length)};
+}
+
+FileDescriptor unix_socket() {
+  return FileDescriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+/// Waits until the socket can be read, or has ended.
+bool is_readable(int socket, Time deadline) {
+  while (true) {
+    const Duration left = deadline - monotonic_now();
+    if (left <= Duration::zero()) return false;
+    pollfd entry{.fd = socket, .events = POLLIN, .revents = 0};
+    const int ready = ::poll(&entry, 1, static_cast<int>(left / 1ms) + 1);
+    if (ready > 0) return true;
+    if (ready < 0 && errno != EINTR) return false;
+  }
+}
+
+Result<void> check_user(int socket) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) {
+    return fail(failed("the user of another rank"));
+  }
+  if (peer.uid == ::geteuid()) return {};
+  return fail(unavailable(fmt::format("ranks of users {} and {}", ::geteuid(), peer.uid)));
+}
+
+Result<void> send(int socket, const Message& message, const std::vector<int>& descriptors) {
+  std::array<std::byte, CMSG_SPACE(kMostDescriptors * sizeof(int))> control{};
+  iovec part{.iov_base = const_cast<Message*>(&message), .iov_len = sizeof message};
+  msghdr header{};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  if (!descriptors.empty()) {
+    const std::size_t bytes = descriptors.size() * sizeof(int);
+    header.msg_control = control.data();
+    header.msg_controllen = CMSG_SPACE(bytes);
+    cmsghdr* const rights = CMSG_FIRSTHDR(&header);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(bytes);
+    std::memcpy(CMSG_DATA(rights), descriptors.data(), bytes);
+  }
+  if (::sendmsg(socket, &header, MSG_NOSIGNAL) == sizeof message) return {};
+  return fail(failed("cannot hand memory over"));
+}
+
+Error cannot_share(Rank rank) {
+  return unavailable(fmt::format("rank {} cannot share memory", rank));
+}
+
+/// Reads a message that is there.
+Result<Received> receive(int socket) {
+  std::array<std::byte, CMSG_SPACE(kMostDescriptors * sizeof(int))> control{};
+  Received received;
+  iovec part{.iov_base = &received.message, .iov_len = sizeof received.message};
+  msghdr header{};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  header.msg_control = control.data();
+  header.msg_controllen = control.size();
+  const ssize_t got = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
+  for (cmsghdr* rights = CMSG_FIRSTHDR(&header); got >= 0 && rights != nullptr;
+       rights = CMSG_NXTHDR(&header, rights)) {
+    if (rights->cmsg_level != SOL_SOCKET || rights->cmsg_type != SCM_RIGHTS) continue;
+    for (std::size_t at = 0; CMSG_LEN(at + sizeof(int)) <= rights->cmsg_len; at += sizeof(int)) {
+      int descriptor = -1;
+      std::memcpy(&descriptor, CMSG_DATA(rights) + at, sizeof descriptor);
+      received.descriptors.emplace_back(descriptor);
+    }
+  }
+  if (got != sizeof received.message || received.message.magic != kMagic) {
+    return fail(unavailable("a rank of the host has ended"));
+  }
+  return received;
+}
+
+Result<FileDescriptor> make_memory(std::uint64_t bytes) {
+  FileDescriptor memory(::memfd_create("tarpon-host", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!memory) return fail(failed("memfd_create"));
+  if (::ftruncate(memory.get(), static_cast<off_t>(bytes)) != 0) {
+    return fail(failed("the size of the shared memory"));
+  }
+  if (::fcntl(memory.get(), F_ADD_SEALS, kSeals) != 0) return fail(failed("F_ADD_SEALS"));
+  return memory;
+}
+
+Result<std::byte*> map_memory(const FileDescriptor& memory, std::uint64_t bytes) {
+  struct stat status {};
+  const bool good = ::fstat(memory.get(), &status) == 0 &&
+                    static_cast<std::uint64_t>(status.st_size) == bytes &&
+                    (::fcntl(memory.get(), F_GET_SEALS) & kSeals) == kSeals;
+  if (!good) return fail(unavailable("the memory of the host has another size, or no seals"));
+  void* const base =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, memory.get(), 0);
+  if (base == MAP_FAILED) return fail(failed("mapping the memory of the host"));
+  keep_from_children(base, bytes);
+  return static_cast<std::byte*>(base);
+}
+
+std::uint32_t local_rank(const std::vector<Rank>& ranks, Rank rank) {
+  return static_cast<std::uint32_t>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
+}
+
+/// The memory, and the bells by local rank; that of this rank stays empty.
+struct Things {
+  FileDescriptor memory;
+  std::vector<PrivateDescriptor> bells;
+};
+
+/// The other ranks of the host, at the door of the lowest one. A process that is none of them, or
+/// says nothing, keeps nobody waiting.
+class Guests {
+ public:
+  Guests(const Door& door, const SharedHost::Options& options)
+      : door_(door),
+        options_(options),
+        sockets_(options.ranks.size()),
+        bells_(options.ranks.size()),
+        missing_(options.ranks.size() - 1) {}
+
+  /// Returns when all have come. Errors: unavailable: one does not come, or cannot share memory.
+  Result<void> meet(Time deadline) {
+    while (missing_ > 0) {
+      if (!wait(deadline)) {
+        return fail(unavailable("a rank of the host does not come for the shared memory"));
+      }
+      accept_all();
+      std::vector<FileDescriptor> silent;
+      for (FileDescriptor& socket : unknown_) {
+        pollfd entry{.fd = socket.get(), .events = POLLIN, .revents = 0};
+        if (::poll(&entry, 1, 0) <= 0) {
+          silent.push_back(std::move(socket));
+        } else if (auto good = greet(std::move(socket)); !good) {
+          return good;
+        }
+      }
+      unknown_ = std::move(silent);
+    }
+    return {};
+  }
+
+  /// Gives the memory and all bells to all guests; null: tells them that there is none.
+  Result<void> answer(const FileDescriptor* memory) const {
+    std::vector<int> given;
+    if (memory != nullptr) given = {memory->get(), options_.wake_descriptor};
+    for (std::size_t rank = 1; rank < bells_.size() && memory != nullptr; ++rank) {
+      given.push_back(bells_[rank].get());
+    }
+    Result<void> result;
+    for (const FileDescriptor& socket : sockets_) {
+      if (!socket) continue;
+      auto sent = send(socket.get(), {.job = options_.job, .good = memory != nullptr}, given);
+      if (!sent) result = sent;
+    }
+    return result;
+  }
+
+  std::vector<FileDescriptor> take_bells() { return std::move(bells_); }
+
+ private:
+  static constexpr std::size_t kMostUnknown = 128;
+
+  bool wait(Time deadline) const {
+    std::vector<pollfd> entries{{door_.socket.get(), POLLIN, 0}};
+    for (const FileDescriptor& socket : unknown_) entries.push_back({socket.get(), POLLIN, 0});
+    while (true) {
+      const Duration left = deadline - monotonic_now();
+      if (left <= Duration::zero()) return false;
+      if (::poll(entries.data(), entries.size(), static_cast<int>(left / 1ms) + 1) > 0) return true;
+    }
+  }
+
+  void accept_all() {
+    while (true) {
+      FileDescriptor guest(
+          ::accept4(door_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (!guest) return;
+      if (unknown_.size() == kMostUnknown) unknown_.erase(unknown_.begin());
+      unknown_.push_back(std::move(guest));
+    }
+  }
+
+  /// A process has said something. Only one that knows the cookie is a rank.
+  Result<void> greet(FileDescriptor socket) {
+    auto hello = receive(socket.get());
+    if (!hello || hello->message.job != options_.job) return {};
+    if (auto user = check_user(socket.get()); !user) return user;
+    const std::uint32_t rank = hello->message.rank;
+    if (rank == 0 || rank >= sockets_.size() || sockets_[rank]) return {};
+    sockets_[rank] = std::move(socket);
+    if (hello->message.good == 0 || hello->descriptors.size() != 1) {
+      return fail(cannot_share(options_.ranks[rank]));
+    }
+    bells_[rank] = std::move(hello->descriptors[0]);
+    --missing_;
+    return {};
+  }
+
+  const Door& door_;
+  const SharedHost::Options& options_;
+  std::vector<FileDescriptor> unknown_;
+  std::vector<FileDescriptor> sockets_;  // by local rank
+  std::vector<FileDescriptor> bells_;    // by local rank
+  std::size_t missing_;
+};
+
+/// At the lowest rank: meets the others, and gives all of them the same things.
+Result<Things> hand_out(const Door& door, const SharedHost::Options& options, std::uint64_t bytes,
+                        Time deadline) {
+  Guests guests(door, options);
+  const auto met = guests.meet(deadline);
+  auto memory = met ? make_memory(bytes) : Result<FileDescriptor>(fail(met.error()));
+  auto answered = guests.answer(memory ? &*memory : nullptr);
+  if (!memory) return fail(memory.error());
+  if (!answered) return fail(answered.error());
+  Things things{.memory = *std::move(memory), .bells = {}};
+  for (FileDescriptor& bell : guests.take_bells()) things.bells.emplace_back(std::move(bell));
+  return things;
+}
+
+/// At the other ranks.
+Result<Things> take(const SharedHost::Options& options, Time deadline) {
+  const FileDescriptor socket = unix_socket();
+  const auto [address, length] = abstract_address(options.lowest_door);
+  if (!socket ||
+      ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
+    return fail(failed("the door of the lowest rank of the host"));
+  }
+  if (auto good = check_user(socket.get()); !good) return fail(good.error());
+  const bool willing = options.wake_descriptor >= 0;
+  const std::uint32_t self = local_rank(options.ranks, options.self);
+  const Message hello{.job = options.job, .rank = self, .good = willing ? 1u : 0u};
+  auto sent = send(socket.get(), hello,
+                   willing ? std::vector<int>{options.wake_descriptor} : std::vector<int>{});
+  if (!sent) return fail(sent.error());
+  if (!willing) return fail(unavailable("this rank has no port that others can wake"));
+  if (!is_readable(socket.get(), deadline)) {
+    return fail(unavailable(fmt::format("rank {} does not answer", options.ranks[0])));
+  }
+  auto answer = receive(socket.get());
+  if (!answer) return fail(answer.error());
+  if (answer->message.good == 0) return fail(unavailable("a rank of the host shares no memory"));
+  if (answer->descriptors.size() != options.ranks.size() + 1) {
+    return fail(unavailable("the lowest rank of the host handed too little over"));
+  }
+  Things things{.memory = std::move(answer->descriptors[0]), .bells = {}};
+  for (std::size_t rank = 0; rank < options.ranks.size(); ++rank) {
+    things.bells.emplace_back(rank == self ? FileDescriptor()
+                                           : std::move(answer->descriptors[rank + 1]));
+  }
+  return things;
+}
+
+}  // namespace
+
+Result<Door> open_door() {
+  std::uint64_t random = 0;
+  if (::getrandom(&random, sizeof random, 0) != sizeof random) return fail(failed("getrandom"));
+  Door door{.socket = unix_socket(), .name = fmt::format("tarpon-host-{:016x}", random)};
+  const auto [address, length] = abstract_address(door.name);
+  constexpr int kBacklog = 64;
+  if (!door.socket ||
+      ::bind(door.socket.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
+      ::listen(door.socket.get(), kBacklog) != 0) {
+    return fail(failed("an abstract UNIX socket"));
+  }
+  return door;
+}
+
+/// Rings by writing into the descriptors of the ranks.
+class SharedHost::Ringer : public Bells {
+ public:
+  explicit Ringer(std::vector<PrivateDescriptor> bells) : bells_(std::move(bells)) {}
+  void ring(std::uint32_t rank) override {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(bells_[rank].get(), &one, sizeof one);
+  }
+
+ private:
+  const std::vector<PrivateDescriptor> bells_;  // by local rank
+};
+
+Result<std::unique_ptr<SharedHost>> SharedHost::share(Door door, const Options& options,
+                                                      Time deadline) {
+  const HostShape shape{.ranks = static_cast<std::uint32_t>(options.ranks.size()),
+                        .tags = kHostTagsInAll};
+  const std::uint64_t bytes = HostMemory::bytes(shape);
+  const bool lowest = options.self == options.ranks.front();
+  if (lowest && options.wake_descriptor < 0) {
+    door.socket.reset();
+    return fail(unavailable("this rank has no port that others can wake"));
+  }
+  auto things = lowest ? hand_out(door, options, bytes, deadline) : take(options, deadline);
+  if (!things) return fail(things.error());
+  auto base = map_memory(things->memory, bytes);
+  if (!base) return fail(base.error());
+  return std::unique_ptr<SharedHost>(
+      new SharedHost(options, shape, *base, std::move(things->bells)));
+}
+
+SharedHost::SharedHost(const Options& options, const HostShape& shape, std::byte* base,
+                       std::vector<PrivateDescriptor> bells)
+    : base_(base),
+      bytes_(HostMemory::bytes(shape)),
+      bells_(std::make_unique<Ringer>(std::move(bells))),
+      group_{.memory = HostMemory(base, shape),
+             .ranks = options.ranks,
+             .self = local_rank(options.ranks, options.self),
+             .bells = bells_.get()} {}
+
+SharedHost::~SharedHost() {
+  ::munmap(base_, bytes_);
+}
+
+}  // namespace tarpon::hosts

@@ -1,0 +1,64 @@
+// The memory that the ranks of a job on this host share, and the bells between them.
+//
+// The lowest of these ranks makes the memory, a sealed memfd, so that nobody can shorten it, and no
+// file system is needed. It hands the memory over by an abstract UNIX socket, its door, together
+// with the descriptors that end the sleep of each rank. It belongs to no file: the kernel frees it
+// when the last process that has it is gone, however it ended.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/hosts/host_group.h"
+#include "transport/rank.h"
+#include "transport/time.h"
+#include "xdp/base/file_descriptor.h"
+#include "xdp/base/private_descriptor.h"
+#include "xdp/base/result.h"
+
+namespace tarpon::hosts {
+
+/// Where a rank hands memory over: a socket that listens, with a random name.
+struct Door {
+  FileDescriptor socket;
+  std::string name;
+};
+
+/// Opens a door. Errors: unavailable: this process may not have abstract UNIX sockets.
+Result<Door> open_door();
+
+class SharedHost {
+ public:
+  struct Options {
+    std::vector<Rank> ranks;  // of the host, ascending; this one is among them
+    Rank self = 0;
+    std::uint32_t job = 0;     // cookie: a process without it gets nothing
+    std::string lowest_door;   // name of the door of the lowest rank
+    int wake_descriptor = -1;  // of this rank's port; -1: this rank has none, and no rank shares
+  };
+
+  /// All ranks of the host call it. Takes no longer than until `deadline`. Errors, on each rank
+  /// with a reason of its own: unavailable: no memory, another user, a rank that has none or does
+  /// not come.
+  static Result<std::unique_ptr<SharedHost>> share(Door door, const Options& options,
+                                                   Time deadline);
+  ~SharedHost();
+  SharedHost(const SharedHost&) = delete;
+  SharedHost& operator=(const SharedHost&) = delete;
+
+  const HostGroup& group() const { return group_; }
+
+ private:
+  class Ringer;
+  SharedHost(const Options& options, const HostShape& shape, std::byte* base,
+             std::vector<PrivateDescriptor> bells);
+
+  std::byte* const base_;
+  const std::uint64_t bytes_;
+  const std::unique_ptr<Bells> bells_;
+  const HostGroup group_;
+};
+
+}  // namespace tarpon::hosts

@@ -1,0 +1,202 @@
+// Live jobs whose ranks share the memory of this host: which do, what they hold, and what they
+// leave behind. Strangers at the door.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collectives/hosts/shared_host.h"
+#include "collectives/reserved_tags.h"
+#include "tests/support/live_job.h"
+#include "transport/clock.h"
+#include "transport/ports/wake_event.h"
+
+namespace tarpon::hosts_test {
+namespace {
+
+using namespace testing_support;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+Report sum_of(Communicator& rank, std::vector<float>& values, std::uint32_t tag = 0) {
+  const auto report = rank.allreduce(in_place(values, tag));
+  EXPECT_TRUE(report) << report.error().message;
+  return report ? *report : Report();
+}
+
+TEST(HostsTest, ranks_of_a_host__share_memory_by_default) {
+  const Ranks job = connect(4, Datapath::automatic);
+  ASSERT_EQ(job.size(), 4u);
+  on_all(4, [&](Rank rank) {
+    EXPECT_THAT(job[rank]->hosts(), StartsWith("4 ranks share the memory of one host, at most "));
+    for (const std::size_t count : {std::size_t{0}, std::size_t{7}, std::size_t{3'000'000}}) {
+      std::vector<float> values = input(rank, count);
+      const Report report = sum_of(*job[rank], values);
+      EXPECT_EQ(report.status, Status::complete) << report.detail;
+      EXPECT_EQ(report.algorithm, Algorithm::hosts);
+      EXPECT_EQ(values, sum(4, count));
+    }
+    std::vector<float> values = input(rank, 100);
+    EXPECT_EQ(sum_of(*job[rank], values, 16).algorithm, Algorithm::one_shot);
+    EXPECT_TRUE(job[rank]->barrier(10s));
+  });
+}
+
+TEST(HostsTest, off__by_option_datapath_rate_or_faults_with_the_reason) {
+  using Change = std::function<void(CommunicatorOptions&)>;
+  for (const auto& [reason, change] :
+       {std::pair<const char*, Change>{"TARPON_HOSTS=off",
+                                       [](auto& options) { options.hosts = false; }},
+        {"datapath mmsg is asked for", [](auto& options) { options.datapath = Datapath::mmsg; }},
+        {"the rate is limited", [](auto& options) { options.max_bytes_per_second = 1e9; }},
+        {"faults of the network are injected",
+         [](auto& options) { options.faults.loss = 0.01; }}}) {
+    const Ranks job = connect(2, Datapath::automatic, change);
+    ASSERT_EQ(job.size(), 2u);
+    on_all(2, [&, reason = reason](Rank rank) {
+      EXPECT_THAT(job[rank]->hosts(), StartsWith("off: rank 0: "));
+      EXPECT_THAT(job[rank]->hosts(), HasSubstr(reason));
+      std::vector<float> values = input(rank, 100);
+      EXPECT_EQ(sum_of(*job[rank], values).algorithm, Algorithm::one_shot);
+      EXPECT_EQ(values, sum(2, 100));
+    });
+  }
+}
+
+TEST(HostsTest, one_rank_that_cannot__keeps_all_from_it) {
+  const Ranks job = connect(3, Datapath::automatic, [](CommunicatorOptions& options) {
+    if (options.rendezvous.rank == 1) options.max_bytes_per_second = 1e9;
+  });
+  ASSERT_EQ(job.size(), 3u);
+  on_all(3, [&](Rank rank) {
+    EXPECT_THAT(job[rank]->hosts(), StartsWith("off: rank 1: the rate is limited"));
+  });
+}
+
+TEST(HostsTest, differing_option__is_named) {
+  const std::string file = rendezvous_file();
+  on_all(2, [&](Rank rank) {
+    auto options = CommunicatorOptions::for_rank(rank, 2, "file://" + file);
+    options.hosts = rank == 0;
+    const auto communicator = Communicator::connect(options);
+    ASSERT_FALSE(communicator);
+    EXPECT_THAT(communicator.error().message, HasSubstr("TARPON_HOSTS=o"));
+  });
+}
+
+// -- the door ------------------------------------------------------------------------------------
+
+/// Ranks of one host that hand memory over, as threads.
+struct Meeting {
+  std::vector<Result<std::unique_ptr<hosts::SharedHost>>> results;
+  Duration took{};
+};
+
+template <typename Change>
+Meeting meet(std::uint32_t ranks, Change change, Duration patience = 10s) {
+  std::vector<hosts::Door> doors;
+  std::vector<FileDescriptor> events;
+  std::vector<Rank> all;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    doors.push_back(*hosts::open_door());
+    events.push_back(*WakeEvent::open());
+    all.push_back(static_cast<Rank>(rank));
+  }
+  const std::string lowest = doors[0].name;
+  Meeting meeting;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    meeting.results.emplace_back(fail(Error::Code::unavailable, "not called"));
+  }
+  const Time start = monotonic_now();
+  on_all(ranks, [&](Rank rank) {
+    hosts::SharedHost::Options options{.ranks = all,
+                                       .self = rank,
+                                       .job = 77,
+                                       .lowest_door = lowest,
+                                       .wake_descriptor = events[rank].get()};
+    if (!change(rank, options)) return;
+    meeting.results[rank] =
+        hosts::SharedHost::share(std::move(doors[rank]), options, start + patience);
+  });
+  meeting.took = monotonic_now() - start;
+  return meeting;
+}
+
+TEST(SharedHostTest, all_see_one_memory_which_is_zero_at_first) {
+  const Meeting meeting = meet(5, [](Rank, auto&) { return true; });
+  for (const auto& result : meeting.results) ASSERT_TRUE(result) << result.error().message;
+  const auto memory = [&](Rank rank) { return (*meeting.results[rank])->group().memory; };
+  EXPECT_EQ(memory(3).sleep_word(4).load(), 0u);
+  memory(0).sleep_word(4).store(9);
+  std::memset(memory(2).result(hosts::kHostTags, 3), 7, memory(2).shape().place_bytes);
+  for (Rank rank = 0; rank < 5; ++rank) {
+    EXPECT_EQ((*meeting.results[rank])->group().self, rank);
+    EXPECT_EQ(memory(rank).sleep_word(4).load(), 9u);
+    EXPECT_EQ(memory(rank).result(hosts::kHostTags, 3)[100], std::byte{7});
+  }
+}
+
+TEST(SharedHostTest, rank_without_a_port__tells_the_others_at_once) {
+  for (const Rank lacking : {Rank{0}, Rank{2}}) {
+    const Meeting meeting = meet(
+        3,
+        [lacking](Rank rank, auto& options) {
+          if (rank == lacking) options.wake_descriptor = -1;
+          return true;
+        },
+        60s);
+    for (const auto& result : meeting.results) EXPECT_FALSE(result);
+    EXPECT_LT(meeting.took, 20s);
+    EXPECT_THAT(meeting.results[lacking].error().message, HasSubstr("no port"));
+  }
+}
+
+TEST(SharedHostTest, rank_that_does_not_come__is_waited_for_until_the_deadline) {
+  const Meeting meeting = meet(
+      3, [](Rank rank, auto&) { return rank != 1; }, 300ms);
+  EXPECT_THAT(meeting.results[0].error().message, HasSubstr("does not come"));
+  EXPECT_FALSE(meeting.results[2]);
+}
+
+TEST(SharedHostTest, stranger__gets_nothing_and_keeps_nobody_waiting) {
+  std::vector<FileDescriptor> strangers;
+  const Meeting meeting = meet(3, [&](Rank rank, auto& options) {
+    if (rank != 1) return true;
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    options.lowest_door.copy(address.sun_path + 1, sizeof address.sun_path - 1);
+    const auto length =
+        static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + options.lowest_door.size());
+    for (int i = 0; i < 3; ++i) {
+      FileDescriptor stranger(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+      EXPECT_EQ(::connect(stranger.get(), reinterpret_cast<const sockaddr*>(&address), length), 0);
+      if (i > 0) {
+        EXPECT_GT(::send(stranger.get(), "garbage", 7, MSG_NOSIGNAL), 0);
+      }
+      if (i < 2) strangers.push_back(std::move(stranger));
+    }
+    return true;
+  });
+  for (const auto& result : meeting.results) EXPECT_TRUE(result) << result.error().message;
+}
+
+TEST(SharedHostTest, other_job__gets_nothing) {
+  const Meeting meeting = meet(
+      2,
+      [](Rank rank, auto& options) {
+        if (rank == 1) options.job = 78;
+        return true;
+      },
+      300ms);
+  for (const auto& result : meeting.results) EXPECT_FALSE(result);
+}
+
+}  // namespace
+}  // namespace tarpon::hosts_test

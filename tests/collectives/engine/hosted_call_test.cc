@@ -1,0 +1,471 @@
+// Calls through the memory of a host: results bit by bit, order, and ranks that differ, refuse,
+// die, hang or write garbage.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/support/sanitized.h"
+#include "tests/support/simulated_job.h"
+
+namespace tarpon::hosted_call_test {
+namespace {
+
+using testing::AnyOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing_support::Buffers;
+using testing_support::first_if_sanitized;
+using testing_support::left;
+using testing_support::same_bits;
+using testing_support::SimulatedJob;
+using testing_support::SimulatedJobOptions;
+using Calls = std::vector<std::shared_ptr<PendingCall>>;
+
+constexpr std::uint32_t kSmallPlace = 4096;  // so that a few KiB take several steps
+
+SimulatedJobOptions one_host(std::uint16_t ranks) {
+  return {.ranks = ranks, .host_place_bytes = kSmallPlace};
+}
+
+template <typename T>
+AllreduceArguments hosted(Buffers<T>& buffers, Rank rank, ReduceOp function = ReduceOp::sum) {
+  AllreduceArguments arguments = buffers.arguments(rank, data_type_of<T>(), function);
+  arguments.algorithm = Algorithm::hosts;
+  return arguments;
+}
+
+template <typename T>
+std::vector<T> in_order_of_ranks(const Buffers<T>& buffers, ReduceOp function) {
+  const auto ranks = static_cast<std::uint32_t>(buffers.inputs.size());
+  std::vector<T> result(buffers.inputs[0].size());
+  for (std::uint64_t i = 0; i < result.size(); ++i) {
+    result[i] = reduce_over<T>(all_ranks(ranks), ranks, 0, function,
+                               [&](Rank rank) { return buffers.inputs[rank][i]; });
+  }
+  return result;
+}
+
+template <typename T>
+void expect_exact(std::uint16_t ranks, std::uint64_t count, ReduceOp function, bool in_place) {
+  SCOPED_TRACE(std::string(name(function)) + " of " + std::to_string(count) + " on " +
+               std::to_string(ranks) + " ranks");
+  SimulatedJob job(one_host(ranks));
+  for (std::uint32_t number = 0; number < 3; ++number) {
+    Buffers<T> buffers(ranks, count, in_place, number + 1);
+    const Buffers<T> before = buffers;
+    const Calls calls = job.submit_all([&](Rank rank) { return hosted(buffers, rank, function); });
+    ASSERT_TRUE(job.finish(5s));
+    const std::vector<T> result = in_order_of_ranks(before, function);
+    for (Rank rank = 0; rank < ranks; ++rank) {
+      const Report& report = calls[rank]->report;
+      ASSERT_EQ(report.status, Status::complete) << report.detail;
+      EXPECT_EQ(report.operation, number);
+      EXPECT_EQ(report.algorithm, Algorithm::hosts);
+      EXPECT_TRUE(same_bits(buffers.outputs[rank], result)) << "rank " << rank;
+      if (in_place) continue;
+      EXPECT_TRUE(same_bits(buffers.inputs[rank], before.inputs[rank])) << "rank " << rank;
+    }
+  }
+}
+
+template <typename T>
+class HostedTypesTest : public testing::Test {};
+using Elements =
+    testing::Types<float, double, std::int32_t, std::int64_t, Float16, Bfloat16, std::int8_t,
+                   std::uint8_t, std::int16_t, std::uint16_t, std::uint32_t, std::uint64_t>;
+TYPED_TEST_SUITE(HostedTypesTest, Elements);
+
+TYPED_TEST(HostedTypesTest, exact__every_function_in_the_order_of_ranks) {
+  for (std::size_t op = 0; op < kReduceOps; ++op) {
+    const auto function = static_cast<ReduceOp>(op);
+    if (function == ReduceOp::custom || !is_defined(data_type_of<TypeParam>(), function)) continue;
+    for (const std::uint16_t ranks : first_if_sanitized<std::uint16_t>(2, {3, 8, 2, 5})) {
+      for (const std::uint64_t count : {33u, 1u, 70'001u}) {
+        expect_exact<TypeParam>(ranks, count, function, count != 33);
+        if (testing::Test::HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(HostedCallTest, sizes__around_steps_and_slices) {
+  constexpr std::uint64_t kStep = kSmallPlace / sizeof(float);
+  for (const std::uint64_t count : {std::uint64_t{0}, std::uint64_t{15}, kStep - 1, kStep,
+                                    kStep + 1, 32 * kStep, 32 * kStep + 17}) {
+    for (const int world : {2, 3, 7, 64}) {
+      const auto ranks = static_cast<std::uint16_t>(world);
+      expect_exact<float>(ranks, count, ReduceOp::sum, true);
+      expect_exact<float>(ranks, count, ReduceOp::avg, false);
+    }
+  }
+}
+
+TEST(HostedCallTest, custom__operands_in_the_order_of_ranks) {
+  SimulatedJob job(one_host(3));
+  Buffers<float> buffers(3, 5000, true);
+  const Buffers<float> before = buffers;
+  const Calls calls = job.submit_all([&](Rank rank) {
+    AllreduceArguments arguments = hosted(buffers, rank, ReduceOp::custom);
+    arguments.custom = {.id = 9,
+                        .combine = [](void* out, const void* a, const void* b, std::size_t elements,
+                                      void*) noexcept {
+                          for (std::size_t i = 0; i < elements; ++i) {
+                            static_cast<float*>(out)[i] = 2 * static_cast<const float*>(a)[i] +
+                                                          static_cast<const float*>(b)[i];
+                          }
+                        }};
+    return arguments;
+  });
+  ASSERT_TRUE(job.finish());
+  for (std::uint64_t i = 0; i < 5000; ++i) {
+    const auto& in = before.inputs;
+    ASSERT_EQ(buffers.outputs[1][i], 2 * (2 * in[0][i] + in[1][i]) + in[2][i]);
+  }
+}
+
+TEST(HostedCallTest, good_call__sends_no_packet) {
+  SimulatedJob job(one_host(4));
+  Buffers<float> buffers(4, 50'000, true);
+  job.submit_all([&](Rank rank) { return hosted(buffers, rank); });
+  ASSERT_TRUE(job.finish());
+  for (Rank rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(job[rank].endpoint().counters().packets_out, 0u);
+  }
+}
+
+TEST(HostedCallTest, report__counts_what_was_taken_from_each_rank) {
+  for (const std::uint64_t count : {std::uint64_t{64}, std::uint64_t{48'000}}) {
+    SimulatedJob job(one_host(3));
+    Buffers<float> buffers(3, count, true);
+    const Calls calls = job.submit_all([&](Rank rank) { return hosted(buffers, rank); });
+    ASSERT_TRUE(job.finish());
+    const Report& report = calls[1]->report;
+    std::uint64_t expected = 0;
+    for (const Rank peer : {Rank{0}, Rank{2}}) {
+      const PeerReport& from = report.peers[peer];
+      EXPECT_EQ(from.bytes_received, from.bytes_expected);
+      EXPECT_EQ(from.contributors, 7u);
+      expected += from.bytes_received[0] + from.bytes_received[1];
+    }
+    EXPECT_EQ(report.bytes_received, expected);
+    EXPECT_GE(expected, count * 4);  // 2 (P - 1) / P of the bucket or more
+    EXPECT_EQ(report.peers[1].bytes_expected, (std::array<std::uint64_t, 2>{}));
+  }
+}
+
+// -- order ---------------------------------------------------------------------------------------
+
+struct Planned {
+  std::uint32_t tag = 0;
+  Algorithm algorithm = Algorithm::hosts;
+  std::unique_ptr<Buffers<float>> buffers;
+};
+
+TEST(HostedCallTest, many_calls__of_several_tags_match_in_any_order_of_submission) {
+  constexpr std::uint16_t kRanks = 3;
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    SimulatedJob job(one_host(kRanks));
+    std::vector<Planned> plan;
+    for (int i = 0; i < 40; ++i) {
+      const std::uint64_t count = random.chance(0.5) ? random.below(100) : random.below(60'000);
+      plan.push_back({.tag = static_cast<std::uint32_t>(random.below(3)),
+                      .algorithm = random.chance(0.2) ? Algorithm::tar : Algorithm::hosts,
+                      .buffers = std::make_unique<Buffers<float>>(kRanks, count, true, seed + i)});
+    }
+    std::vector<std::vector<float>> results;
+    for (const Planned& call : plan) {
+      const bool by_hosts = call.algorithm == Algorithm::hosts;
+      results.push_back(by_hosts ? in_order_of_ranks(*call.buffers, ReduceOp::sum)
+                                 : std::vector<float>());
+    }
+    std::array<std::array<std::size_t, 3>, kRanks> next{};  // by rank, tag: index into the plan
+    std::array<std::size_t, kRanks> submitted{};
+    Calls calls;
+    while (submitted[0] + submitted[1] + submitted[2] < kRanks * plan.size()) {
+      const auto rank = static_cast<Rank>(random.below(kRanks));
+      const auto tag = static_cast<std::uint32_t>(random.below(3));
+      std::size_t& at = next[rank][tag];
+      while (at < plan.size() && plan[at].tag != tag) ++at;
+      if (at == plan.size()) continue;
+      AllreduceArguments arguments = hosted(*plan[at].buffers, rank);
+      arguments.algorithm = plan[at].algorithm;
+      arguments.tag = tag;
+      calls.push_back(job.submit(rank, arguments));
+      ++at;
+      ++submitted[rank];
+      if (random.chance(0.3))
+        job.run_for(Duration(static_cast<std::int64_t>(random.below(100'000))));
+    }
+    ASSERT_TRUE(job.finish());
+    for (const auto& call : calls) ASSERT_EQ(call->report.status, Status::complete);
+    for (std::size_t i = 0; i < plan.size(); ++i) {
+      if (plan[i].algorithm != Algorithm::hosts) continue;
+      for (Rank rank = 0; rank < kRanks; ++rank) {
+        ASSERT_TRUE(same_bits(plan[i].buffers->outputs[rank], results[i])) << i;
+      }
+    }
+  }
+}
+
+// -- ranks that do not take part -----------------------------------------------------------------
+
+class HostedFaults : public testing::TestWithParam<std::uint64_t> {
+ protected:
+  std::uint64_t count() const { return GetParam(); }
+};
+INSTANTIATE_TEST_SUITE_P(Sizes, HostedFaults, testing::Values(64, 60'000));
+
+TEST_P(HostedFaults, absent_rank__is_named_on_all_and_the_next_call_matches) {
+  SimulatedJob job(one_host(4));
+  Buffers<float> buffers(4, count(), true), more(4, count(), true, 5);
+  const auto arguments = [&](Rank rank) {
+    AllreduceArguments result = hosted(buffers, rank);
+    result.deadline = 200ms;
+    return result;
+  };
+  const Calls calls = job.submit_all(arguments, {2});
+  ASSERT_TRUE(job.finish());
+  for (const auto& call : calls) {
+    EXPECT_EQ(call->report.status, Status::peer_late) << call->report.detail;
+    EXPECT_THAT(call->report.late_ranks, ElementsAre(2));
+    EXPECT_THAT(call->report.detail, HasSubstr("rank 2"));
+  }
+  const auto late = job.submit(2, arguments(2));
+  ASSERT_TRUE(job.finish());
+  EXPECT_EQ(late->report.status, Status::aborted);
+  EXPECT_EQ(late->report.abort_reason, AbortReason::late);
+  const std::vector<float> result = in_order_of_ranks(more, ReduceOp::sum);
+  const Calls next = job.submit_all([&](Rank rank) { return hosted(more, rank); });
+  ASSERT_TRUE(job.finish());
+  for (const auto& call : next) ASSERT_EQ(call->report.status, Status::complete);
+  EXPECT_TRUE(same_bits(more.outputs[2], result));
+}
+
+TEST_P(HostedFaults, late_rank__is_waited_for) {
+  SimulatedJob job(one_host(3));
+  Buffers<float> buffers(3, count(), true);
+  const std::vector<float> result = in_order_of_ranks(buffers, ReduceOp::sum);
+  Calls calls = job.submit_all([&](Rank rank) { return hosted(buffers, rank); }, {1});
+  job.run_for(8s);  // longer than a silent rank lives: it answers
+  calls.push_back(job.submit(1, hosted(buffers, 1)));
+  ASSERT_TRUE(job.finish());
+  for (const auto& call : calls) ASSERT_EQ(call->report.status, Status::complete);
+  EXPECT_TRUE(same_bits(buffers.outputs[1], result));
+}
+
+TEST_P(HostedFaults, refusing_rank__ends_the_call_on_all) {
+  SimulatedJob job(one_host(3));
+  Buffers<float> buffers(3, count(), true);
+  const auto run = [&](bool refuses) {
+    const Calls calls = job.submit_all([&](Rank rank) {
+      AllreduceArguments arguments = hosted(buffers, rank);
+      if (refuses && rank == 1) arguments.refusal = "no gradient";
+      return arguments;
+    });
+    EXPECT_TRUE(job.finish());
+    return calls;
+  };
+  for (int i = 0; i < 6; ++i) {  // more often than there are places
+    for (const auto& call : run(true)) {
+      EXPECT_EQ(call->report.status, Status::aborted) << call->report.detail;
+      EXPECT_EQ(call->report.abort_reason, AbortReason::exception);
+      EXPECT_THAT(call->report.blamed, ElementsAre(1));
+    }
+  }
+  for (const auto& call : run(false)) EXPECT_EQ(call->report.status, Status::complete);
+}
+
+TEST_P(HostedFaults, mismatch__names_the_field_and_the_rank) {
+  for (const bool by_network : {false, true}) {
+    SimulatedJob job(one_host(3));
+    Buffers<float> buffers(3, count(), true);
+    const Calls calls = job.submit_all([&](Rank rank) {
+      AllreduceArguments arguments = hosted(buffers, rank);
+      if (rank == 1 && by_network) arguments.algorithm = Algorithm::tar;
+      if (rank == 1 && !by_network) arguments.count -= 1;
+      return arguments;
+    });
+    ASSERT_TRUE(job.finish());
+    for (const auto& call : calls) {
+      EXPECT_EQ(call->report.status, Status::mismatch) << call->report.detail;
+      EXPECT_THAT(call->report.detail, HasSubstr(by_network ? "algorithm" : "count"));
+    }
+    EXPECT_THAT(calls[0]->report.blamed, ElementsAre(1));
+    const Calls next = job.submit_all([&](Rank rank) { return hosted(buffers, rank); });
+    ASSERT_TRUE(job.finish());
+    for (const auto& call : next) ASSERT_EQ(call->report.status, Status::complete);
+  }
+}
+
+TEST_P(HostedFaults, dead_rank__ends_the_call_with_the_evidence) {
+  SimulatedJob job(one_host(3));
+  Buffers<float> buffers(3, count(), true);
+  const Calls calls = job.submit_all([&](Rank rank) { return hosted(buffers, rank); }, {2});
+  job.run_for(1ms);
+  job.kill(2);
+  job.tell_dead(2);
+  ASSERT_TRUE(job.finish());
+  for (const auto& call : calls) {
+    EXPECT_EQ(call->report.status, Status::peer_dead);
+    EXPECT_THAT(call->report.blamed, ElementsAre(2));
+    EXPECT_THAT(call->report.detail, HasSubstr("killed by a test"));
+  }
+}
+
+TEST_P(HostedFaults, death__is_told_by_the_mesh_alone) {
+  SimulatedJob job(one_host(3));
+  Buffers<float> buffers(3, count(), true);
+  const Calls calls = job.submit_all([&](Rank rank) { return hosted(buffers, rank); }, {2});
+  job.run_for(1ms);
+  job.kill(2);
+  job[0].learn(testing_support::dead(2), job.now());
+  job.run_for(5ms);
+  EXPECT_FALSE(calls[1]->done);  // it has not heard the evidence yet
+  job.tell_dead(2);
+  ASSERT_TRUE(job.finish());
+  for (const auto& call : calls) EXPECT_EQ(call->report.status, Status::peer_dead);
+}
+
+TEST_P(HostedFaults, rank_that_left__ends_later_calls_and_serves_its_own) {
+  SimulatedJob job(one_host(3));
+  Buffers<float> buffers(3, count(), true), more(3, count(), true);
+  const auto first = job.submit(2, hosted(buffers, 2));
+  Calls calls{job.submit(0, hosted(buffers, 0))};
+  job.run_for(1ms);
+  for (const Rank rank : {Rank{0}, Rank{1}}) job[rank].learn(left(2, {{0, 1}}), job.now());
+  calls.push_back(job.submit(1, hosted(buffers, 1)));
+  ASSERT_TRUE(job.finish());
+  for (const auto& call : calls) EXPECT_EQ(call->report.status, Status::complete);
+  EXPECT_EQ(first->report.status, Status::complete);
+  const Calls next = job.submit_all([&](Rank rank) { return hosted(more, rank); }, {2});
+  ASSERT_TRUE(job.finish());
+  for (const auto& call : next) EXPECT_EQ(call->report.status, Status::peer_left);
+}
+
+TEST_P(HostedFaults, stopped_rank__is_waited_for_until_the_deadline_and_then_named) {
+  for (const Duration pause : {Duration(100ms), Duration(3s)}) {
+    SimulatedJob job(one_host(3));
+    Buffers<float> buffers(3, count(), true);
+    const auto arguments = [&](Rank rank) {
+      AllreduceArguments result = hosted(buffers, rank);
+      result.deadline = 1s;
+      return result;
+    };
+    Calls calls = job.submit_all(arguments, {0});
+    job.stop(2);
+    calls.push_back(job.submit(0, arguments(0)));
+    job.run_for(pause);
+    job.resume(2);
+    ASSERT_TRUE(job.finish());
+    for (const auto& call : calls) {
+      const Report& report = call->report;
+      if (pause < 1s) {
+        EXPECT_EQ(report.status, Status::complete) << report.detail;
+      } else if (report.status == Status::peer_late) {
+        EXPECT_THAT(report.late_ranks, ElementsAre(2)) << report.detail;
+      } else {
+        EXPECT_EQ(report.status, Status::aborted);
+        EXPECT_THAT(report.blamed, ElementsAre(2));
+      }
+    }
+    const Calls next = job.submit_all(arguments);
+    ASSERT_TRUE(job.finish());
+    for (const auto& call : next) EXPECT_EQ(call->report.status, Status::complete);
+  }
+}
+
+TEST_P(HostedFaults, given_up__on_all_ranks_with_the_rank_to_blame) {
+  SimulatedJob job(one_host(3));
+  Buffers<float> buffers(3, count(), true);
+  const Calls calls = job.submit_all([&](Rank rank) { return hosted(buffers, rank); }, {2});
+  job.run_for(1ms);
+  job[0].abort(job.now());
+  ASSERT_TRUE(job.finish());
+  EXPECT_EQ(calls[0]->report.status, Status::aborted);
+  EXPECT_EQ(calls[1]->report.status, Status::aborted);
+  EXPECT_THAT(calls[1]->report.blamed, ElementsAre(0));
+  const auto last = job.submit(2, hosted(buffers, 2));
+  ASSERT_TRUE(job.finish());
+  EXPECT_EQ(last->report.status, Status::aborted);
+}
+
+TEST_P(HostedFaults, dropped_calls__touch_no_buffer_afterwards) {
+  SimulatedJob job(one_host(2));
+  auto buffers = std::make_unique<Buffers<float>>(2, count(), true);
+  const auto call = job.submit(0, hosted(*buffers, 0));
+  job.run_for(1ms);
+  job[0].drop_calls(job.now());
+  EXPECT_TRUE(call->done);
+  EXPECT_EQ(call->report.status, Status::aborted);
+  buffers.reset();
+  job.run_for(1s);
+}
+
+TEST(HostedCallTest, refused__without_a_host_or_for_a_tag_that_it_does_not_serve) {
+  for (const bool shares : {false, true}) {
+    SimulatedJob job({.ranks = 2, .host_place_bytes = shares ? kSmallPlace : 0});
+    Buffers<float> buffers(2, 10, true);
+    const Calls calls = job.submit_all([&](Rank rank) {
+      AllreduceArguments arguments = hosted(buffers, rank);
+      arguments.tag = shares ? 16 : 0;
+      return arguments;
+    });
+    ASSERT_TRUE(job.finish());
+    EXPECT_EQ(calls[0]->report.abort_reason, AbortReason::argument);
+    EXPECT_THAT(calls[0]->report.detail,
+                HasSubstr(shares ? "tags below 16, not 16" : "share the memory of one host"));
+  }
+}
+
+TEST(HostedCallTest, bounded_calls__run_over_the_network) {
+  SimulatedJob job(one_host(2));
+  Buffers<float> buffers(2, 5000, true);
+  const Calls calls =
+      job.submit_all([&](Rank rank) { return buffers.bounded_arguments(rank, ReduceOp::sum); });
+  ASSERT_TRUE(job.finish());
+  EXPECT_EQ(calls[0]->report.algorithm, Algorithm::tar);
+  EXPECT_EQ(calls[0]->report.mode, Mode::bounded);
+}
+
+// A process of the same user may write into the memory. Results may be wrong then, but nothing
+// reads or writes outside, and every call ends.
+TEST(HostedCallTest, garbage_in_the_memory__costs_the_result_at_most) {
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    SimulatedJob job(one_host(3));
+    Buffers<float> buffers(3, seed % 2 == 0 ? 64 : 30'000, true);
+    const std::span<std::byte> memory = job.host().bytes();
+    const auto spoil = [&] {
+      const std::size_t boards = memory.size() / 64;  // the boards come first
+      for (int i = 0; i < 200; ++i) {
+        memory[random.below(random.chance(0.8) ? boards : memory.size())] =
+            static_cast<std::byte>(random.below(256));
+      }
+    };
+    for (int round = 0; round < 3; ++round) {
+      if (random.chance(0.7)) spoil();
+      Calls calls = job.submit_all(
+          [&](Rank rank) {
+            AllreduceArguments arguments = hosted(buffers, rank);
+            arguments.deadline = 100ms;
+            return arguments;
+          },
+          {2});
+      job.run_for(1ms);
+      spoil();
+      AllreduceArguments last = hosted(buffers, 2);
+      last.deadline = 100ms;
+      calls.push_back(job.submit(2, last));
+      ASSERT_TRUE(job.finish());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tarpon::hosted_call_test
