@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "transport/operation_spec.h"
 #include "transport/rank.h"
 #include "transport/time.h"
 
@@ -16,8 +17,10 @@ class Receiver;
 /// Valid until the endpoint's next call that is not const.
 class NearWork {
  public:
-  /// `peer` has begun the operation. REQUIRES: it is one of OperationSpec::near.
-  void begun(Rank peer, Time now);
+  /// `peer` has begun the operation, with `signature`. If that is another one, the endpoint tells
+  /// it as Event::Kind::mismatch, once, whether a packet says it too or not. REQUIRES: the peer is
+  /// one of OperationSpec::near.
+  void begun(Rank peer, const Signature& signature, Time now);
 
   /// This rank lacks data of these near peers at present, for blame and for the status socket. Bit
   /// r: rank r.

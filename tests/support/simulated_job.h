@@ -11,9 +11,8 @@
 
 #include "collectives/engine/engine.h"
 #include "collectives/engine/schedules/shards.h"
-#include "collectives/hosts/host_group.h"
-#include "collectives/hosts/host_tags.h"
 #include "tools/reference/reference.h"
+#include "tools/simulation/simulated_host.h"
 #include "tools/simulation/simulated_work.h"
 #include "transport/ports/fault_port.h"
 #include "transport/simulated/simulated_port.h"
@@ -51,45 +50,6 @@ struct SimulatedJobOptions {
   std::uint64_t piece_bytes = 1 << 20;
   /// All ranks are on one host, whose places have this many bytes; 0: each has a host of its own.
   std::uint32_t host_place_bytes = 0;
-};
-
-/// The memory of a host whose ranks are engines of one process. No engine sleeps, so none is rung
-/// for.
-class SimulatedHost {
- public:
-  SimulatedHost(std::uint32_t ranks, std::uint32_t place_bytes)
-      : shape_{.ranks = ranks, .tags = hosts::kHostTagsInAll, .place_bytes = place_bytes},
-        bytes_(hosts::HostMemory::bytes(shape_) + kPage),
-        memory_(std::make_unique<std::byte[]>(bytes_)) {
-    void* base = memory_.get();
-    std::size_t space = bytes_;
-    base_ = static_cast<std::byte*>(std::align(kPage, bytes_ - kPage, base, space));
-    std::vector<Rank> all;
-    for (std::uint32_t rank = 0; rank < ranks; ++rank) all.push_back(static_cast<Rank>(rank));
-    groups_.reserve(ranks);
-    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-      groups_.push_back({.memory = hosts::HostMemory(base_, shape_),
-                         .ranks = all,
-                         .self = rank,
-                         .bells = &bells_});
-    }
-  }
-
-  const hosts::HostGroup* of(Rank rank) const { return &groups_[rank]; }
-  std::span<std::byte> bytes() { return {base_, bytes_ - kPage}; }
-
- private:
-  static constexpr std::size_t kPage = 4096;
-  struct NoBells : hosts::Bells {
-    void ring(std::uint32_t) override {}
-  };
-
-  const hosts::HostShape shape_;
-  const std::size_t bytes_;
-  std::unique_ptr<std::byte[]> memory_;
-  std::byte* base_ = nullptr;
-  NoBells bells_;
-  std::vector<hosts::HostGroup> groups_;  // by rank
 };
 
 class SimulatedJob {

@@ -61,10 +61,21 @@ class Replay {
   const std::vector<Schedule>& ranks_;
 };
 
+/// Calls through the memory of a host have no schedule.
+std::vector<AdditionProgram> in_order_of_ranks(std::uint64_t count, std::uint32_t world) {
+  if (count == 0) return {};
+  AdditionProgram program{.elements = {0, count}, .steps = {0}};
+  for (std::uint32_t rank = 1; rank < world; ++rank) {
+    program.steps.insert(program.steps.end(), {static_cast<int>(rank), AdditionProgram::kAdd});
+  }
+  return {program};
+}
+
 }  // namespace
 
 std::vector<AdditionProgram> addition_programs(const AllreduceArguments& call, std::uint32_t world,
                                                std::uint32_t operation) {
+  if (call.algorithm == Algorithm::hosts) return in_order_of_ranks(call.count, world);
   std::vector<Schedule> ranks;
   for (std::uint32_t rank = 0; rank < world; ++rank) {
     ranks.push_back(schedule_of(call, world, static_cast<Rank>(rank), operation));

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "collectives/engine/learning/bounds.h"
+#include "collectives/hosts/host_tags.h"
 #include "tools/reference/reference.h"
 #include "tools/simulation/draw.h"
 #include "tools/simulation/share_learner.h"
@@ -173,6 +174,7 @@ std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
   const bool draws_later = later.chance(0.5);
   Random alone(plan.seed ^ 0x616c6f6e65);
   Random lateness(plan.seed ^ 0x6c6174656e657373);
+  Random by_host(plan.seed ^ 0x6279686f7374);
   std::vector<ShareLearner> learners;  // by sequence
   for (std::uint32_t i = 0; plan.learns_shares && i < plan.tags; ++i) {
     learners.emplace_back(plan.seed * 8 + i, plan.ranks);
@@ -184,7 +186,9 @@ std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
     SimulatedCall& call = calls.emplace_back(
         draw_call(plan, random, draws_later ? &later : nullptr, sequence, index));
     const bool exact = !call.bounded && !call.calibrates();
-    if (plan.learns_shares && exact) {
+    if (by_host.chance(0.8) && exact && plan.host_place_bytes > 0 && hosts::host_tag(call.tag)) {
+      call.algorithm = Algorithm::hosts;
+    } else if (plan.learns_shares && exact) {
       give_learnt_shares(plan, sequence, alone, learners[sequence], call);
     } else if (plan.draws_algorithms && exact) {
       // Two levels, shares and late ranks came later. Each has a generator of its own, so that the
@@ -261,6 +265,12 @@ CodecRule draw_codec(std::uint64_t seed) {
 bool draw_algorithms(std::uint64_t seed) {
   Random random(seed ^ 0x736368656475);
   return seed >= kFirstSeedOfAlgorithms && random.chance(0.8);
+}
+
+std::uint32_t draw_host(std::uint64_t seed) {
+  Random random(seed ^ 0x686f7374);
+  if (seed < kFirstSeedOfHosts || random.chance(0.5)) return 0;
+  return 4096u << random.below(5);
 }
 
 bool draw_multicast(std::uint64_t seed) {
@@ -364,6 +374,7 @@ SimulationPlan plan_simulation(std::uint64_t seed, const FaultSet& allowed) {
   plan.multicast = draw_multicast(seed);
   // A job whose order is fixed refuses learnt shares.
   plan.learns_shares = plan.mechanisms.rotation && draw_learnt_shares(seed, plan.ranks);
+  plan.host_place_bytes = draw_host(seed);
   plan.fresh_tags = draw_fresh_tags(seed);
   plan.missing = draw_missing(seed);
   draw_faults(plan, allowed);
@@ -371,6 +382,7 @@ SimulationPlan plan_simulation(std::uint64_t seed, const FaultSet& allowed) {
 }
 
 const char* describe_algorithms(const SimulationPlan& plan) {
+  if (plan.host_place_bytes > 0) return " by the host and any algorithm";
   if (plan.learns_shares) return " with learnt shares";
   return plan.draws_algorithms ? " by any algorithm" : "";
 }

@@ -80,10 +80,11 @@ Time RankClock::network(Time local) const {
   return at;
 }
 
-SimulatedRank::SimulatedRank(const SimulationPlan& plan, SimulatedNetwork& network, Rank rank,
-                             const SimulationHooks& hooks)
+SimulatedRank::SimulatedRank(const SimulationPlan& plan, SimulatedNetwork& network,
+                             SimulatedHost* host, Rank rank, const SimulationHooks& hooks)
     : rank_(rank),
       network_(network),
+      host_(host),
       memory_(rank == plan.victim && plan.no_memory > 0
                   ? std::make_unique<ScarceMemory>(plan.no_memory, plan.seed ^ 0x6d656d6f7279)
                   : nullptr),
@@ -126,7 +127,9 @@ SimulatedRank::SimulatedRank(const SimulationPlan& plan, SimulatedNetwork& netwo
   options_.endpoint.sending = plan.mechanisms.sending;
   options_.mechanisms = plan.mechanisms;
   if (memory_) options_.call_memory = memory_.get();
+  if (host_ != nullptr) options_.host = host_->of(rank);
   restart();
+  options_.host = nullptr;  // a new process shares nothing with the ranks of the job
 }
 
 void* ScarceMemory::do_allocate(std::size_t bytes, std::size_t alignment) {
@@ -162,14 +165,23 @@ Time SimulatedRank::next_event() const {
   if (const auto until = work_.until()) return *until;
   if (engine_->pieces().any()) return network_.now();
   const Time own = std::min(engine_->next_deadline(), faults_->next_release());
-  return std::min(network_.next_arrival(rank_), clock_.network(own));
+  const Time rung = host_ == nullptr ? kNever : host_->rung_at(rank_);
+  return std::min({network_.next_arrival(rank_), clock_.network(own), rung});
 }
 
 void SimulatedRank::run(Time now) {
   const Time local = clock_.local(now);
   if (!work_.end(*engine_, now, local)) return;
-  while (engine_->progress(local)) {
+  if (host_ != nullptr) {
+    host_->advance_to(now);
+    host_->heard(rank_);
   }
+  hosts::HostCalls* const shared = engine_->host_calls();
+  if (shared != nullptr) shared->wake();
+  do {
+    while (engine_->progress(local)) {
+    }
+  } while (shared != nullptr && !shared->fall_asleep());
   work_.start(*engine_, now, local);
 }
 

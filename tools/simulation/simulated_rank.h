@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "collectives/engine/engine.h"
+#include "tools/simulation/simulated_host.h"
 #include "tools/simulation/simulated_work.h"
 #include "tools/simulation/simulation.h"
 #include "transport/random.h"
@@ -51,8 +52,9 @@ class ScarceMemory : public std::pmr::memory_resource {
 
 class SimulatedRank {
  public:
-  SimulatedRank(const SimulationPlan& plan, SimulatedNetwork& network, Rank rank,
-                const SimulationHooks& hooks);
+  /// `host`: where all ranks are; null: each has a host of its own.
+  SimulatedRank(const SimulationPlan& plan, SimulatedNetwork& network, SimulatedHost* host,
+                Rank rank, const SimulationHooks& hooks);
   ~SimulatedRank();
 
   /// The earliest time from `now` on at which the rank gets to run. A paused rank does not run, and
@@ -111,6 +113,7 @@ class SimulatedRank {
 
   const Rank rank_;
   SimulatedNetwork& network_;
+  SimulatedHost* const host_;                   // null: it shares none
   const std::unique_ptr<ScarceMemory> memory_;  // null: plenty
   RankClock clock_;
   std::vector<Window> pauses_;  // by their starts

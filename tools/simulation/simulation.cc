@@ -9,6 +9,7 @@
 #include "tools/simulation/leaving.h"
 #include "tools/simulation/neighbour.h"
 #include "tools/simulation/simulated_call.h"
+#include "tools/simulation/simulated_host.h"
 #include "tools/simulation/simulated_rank.h"
 #include "tools/simulation/traffic.h"
 #include "transport/rank_mask.h"
@@ -74,6 +75,7 @@ class Simulation {
 
   const SimulationPlan plan_;
   SimulatedNetwork network_;
+  std::unique_ptr<SimulatedHost> host_;  // null: each rank has a host of its own
   std::unique_ptr<Neighbour> neighbour_;
   Hostile hostile_;
   Hostile liar_;
@@ -96,6 +98,9 @@ class Simulation {
 Simulation::Simulation(const SimulationPlan& plan, const SimulationHooks& hooks)
     : plan_(plan),
       network_(network_options(plan)),
+      host_(plan.host_place_bytes == 0
+                ? nullptr
+                : std::make_unique<SimulatedHost>(plan.ranks, plan.host_place_bytes, plan.seed)),
       neighbour_(has(plan.on, FaultKind::two_jobs) ? std::make_unique<Neighbour>(plan, network_)
                                                    : nullptr),
       hostile_(plan.seed, plan.hostile, plan.ranks),
@@ -110,7 +115,7 @@ Simulation::Simulation(const SimulationPlan& plan, const SimulationHooks& hooks)
       told_out_(plan.ranks) {
   network_.watch(&traffic_);
   for (Rank rank = 0; rank < plan.ranks; ++rank) {
-    ranks_.push_back(std::make_unique<SimulatedRank>(plan_, network_, rank, hooks));
+    ranks_.push_back(std::make_unique<SimulatedRank>(plan_, network_, host_.get(), rank, hooks));
   }
 }
 
@@ -260,6 +265,7 @@ void Simulation::restart() {
   traffic_.restart();
   ranks_[plan_.victim]->restart();
   AllreduceArguments arguments = arguments_of(plan_, calls_.front(), plan_.victim);
+  if (arguments.algorithm == Algorithm::hosts) arguments.algorithm = Algorithm::tar;
   reborn_ = calls_.front().inputs[plan_.victim];
   arguments.input = arguments.output = reborn_.data();
   ranks_[plan_.victim]->submit(arguments, now_);

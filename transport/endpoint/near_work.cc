@@ -5,9 +5,9 @@
 
 namespace tarpon {
 
-void NearWork::begun(Rank peer, Time now) {
+void NearWork::begun(Rank peer, const Signature& signature, Time now) {
   require((operation_.state().near >> peer & 1) != 0, "begun() of a near peer");
-  operation_.note_begun(peer, now);
+  operation_.note_begun(peer, signature, now);
 }
 
 void NearWork::awaits(std::uint64_t peers) {

@@ -204,9 +204,10 @@ bool OpenOperation::is_other_epoch(const tarpon_header& header, Time now) {
   return true;
 }
 
-void OpenOperation::note_begun(Rank peer, Time now) {
+void OpenOperation::note_begun(Rank peer, const Signature& theirs, Time now) {
   hear(peer, {}, now);
   another_has_begun(now);
+  if (theirs != operation_.signature) take_mismatch(peer, &theirs, false, now);
 }
 
 /// A packet of `peer` has come; the operation began there `before` ago, when the packet left.

@@ -69,8 +69,8 @@ class OpenOperation {
   /// length of the train.
   std::size_t on_data(const tarpon_header& header, std::span<const RxPacket> packets, Time now);
   void on_control(const ControlPacket& packet, Time now);
-  /// `peer` has begun, as the caller knows without a packet.
-  void note_begun(Rank peer, Time now);
+  /// `peer` has begun, with `theirs`, as the caller knows without a packet.
+  void note_begun(Rank peer, const Signature& theirs, Time now);
 
   // -- time --------------------------------------------------------------------------------------
 

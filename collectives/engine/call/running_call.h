@@ -158,6 +158,9 @@ class RunningCall {
   /// Fills the part of the report that every call has. The operation is still open.
   void report_end(Time now);
 
+  /// Whether it only waits for the moment at which it ends as mismatched: advance() is not called.
+  bool is_mismatched() const { return mismatches_.any(); }
+
   /// Acts upon a change of limit_: a mismatch still has to reach the peers in time.
   void limit_changed(Time now) { mismatches_.collect(now, limit_); }
 

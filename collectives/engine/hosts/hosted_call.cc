@@ -11,30 +11,10 @@ using hosts::CallState;
 using hosts::Part;
 using hosts::position;
 
-// Up to this many bytes of all ranks together, each rank adds up the whole bucket: reading them
-// costs less than waiting for the slices of the others.
-constexpr std::uint64_t kWholeBytes = 256 << 10;
-
-// Slices begin at multiples of this, so that two ranks do not write to one cache line.
-constexpr std::uint64_t kSliceBytes = 64;
-
 constexpr std::array<Part, 3> kInSlices{Part::copy_in, Part::add_up, Part::copy_out};
 constexpr std::array<Part, 2> kWhole{Part::copy_in, Part::copy_out};
 
 }  // namespace
-
-HostedCall::Plan HostedCall::plan_of(const AllreduceArguments& arguments,
-                                     const hosts::HostShape& shape) {
-  const std::uint64_t element = element_bytes(arguments.type);
-  Plan plan;
-  plan.alignment = kSliceBytes / element;
-  plan.elements = shape.place_bytes / element;
-  plan.whole = bucket_bytes(arguments) <=
-               std::min<std::uint64_t>(kWholeBytes / shape.ranks, shape.place_bytes);
-  plan.steps = static_cast<std::uint32_t>(
-      std::max<std::uint64_t>(1, (arguments.count + plan.elements - 1) / plan.elements));
-  return plan;
-}
 
 HostedCall::HostedCall(const Setting& setting, std::shared_ptr<PendingCall> call,
                        Endpoint& endpoint, hosts::HostCalls& calls, Time submitted, Time now)
@@ -44,12 +24,13 @@ HostedCall::HostedCall(const Setting& setting, std::shared_ptr<PendingCall> call
       self_(calls.group().self),
       local_(static_cast<std::uint32_t>(calls.group().ranks.size())),
       number_(call_->report.operation),
-      plan_(plan_of(call_->arguments, calls.group().memory.shape())),
+      plan_(call_->arguments, calls.group().memory.shape()),
       sums_({.type = call_->arguments.type,
              .function = call_->arguments.function,
              .custom = call_->arguments.custom,
              .ranks = local_}),
-      heard_(bit(static_cast<Rank>(self_))) {
+      heard_(bit(static_cast<Rank>(self_))),
+      begun_at_(local_, kNever) {
   call_->report.algorithm = call_->arguments.algorithm;
   OperationSpec spec;
   spec.tag = call_->arguments.tag;
@@ -58,7 +39,7 @@ HostedCall::HostedCall(const Setting& setting, std::shared_ptr<PendingCall> call
   spec.began = setting.began;
   spec.forwards = true;
   spec.near = mask_of(calls.group().ranks) & ~bit(setting.rank);
-  spec.stages.resize(plan_.whole ? 1 : 2);
+  spec.stages.resize(plan_.whole() ? 1 : 2);
   for (StageSpec& stage : spec.stages) stage.closed_by_caller = true;
   calls_.add(*this);
   try {
@@ -68,7 +49,7 @@ HostedCall::HostedCall(const Setting& setting, std::shared_ptr<PendingCall> call
     throw;
   }
   tag_.begin(number_, encode(signature()),
-             plan_.whole ? std::span<const Part>(kWhole) : std::span<const Part>(kInSlices));
+             plan_.whole() ? std::span<const Part>(kWhole) : std::span<const Part>(kInSlices));
 }
 
 HostedCall::~HostedCall() {
@@ -83,16 +64,16 @@ OperationSignature HostedCall::signature() const {
 }
 
 bool HostedCall::advance(Time now) {
+  moved_ = false;
   look(now);
   if (over()) return true;
-  moved_ = false;
   if (may_copy_in()) copy_in();
   if (may_add_up()) add_up();
   if (may_copy_out()) copy_out();
   if (moved_) calls_.ring();
   if (!moved_) endpoint_.near(handle()).awaits(awaited());
   wake_at_ = moved_ ? now : kNever;
-  if (next(Part::copy_out) == plan_.steps) finish(now);
+  if (next(Part::copy_out) == plan_.steps()) finish(now);
   return over();
 }
 
@@ -140,18 +121,11 @@ void HostedCall::take_news(std::uint32_t rank, const hosts::HostTag::Told& told,
     return on_event(event, now);
   }
   if (told.state != CallState::begun || is_heard(rank) || (odd_ >> rank & 1) != 0) return;
-  endpoint_.near(handle()).begun(peer, now);
-  if (told.signature == encode(signature())) {
-    heard_ |= bit(static_cast<Rank>(rank));
-    return;
-  }
-  odd_ |= bit(static_cast<Rank>(rank));
-  Event event;
-  event.kind = Event::Kind::mismatch;
-  event.operation = handle();
-  event.peer = peer;
-  event.signature = told.signature;
-  on_event(event, now);
+  begun_at_[rank] = now;
+  endpoint_.near(handle()).begun(peer, told.signature, now);
+  const bool alike = told.signature == encode(signature());
+  (alike ? heard_ : odd_) |= bit(static_cast<Rank>(rank));
+  if (!alike) moved_ = true;  // the endpoint has an event for this call
 }
 
 /// Whether all ranks of the host have begun the call, and none has given it up: what their
@@ -165,20 +139,6 @@ bool HostedCall::all_hold() const {
 }
 
 // -- the work ------------------------------------------------------------------------------------
-
-Range HostedCall::range_of(std::uint32_t step) const {
-  const std::uint64_t first = std::uint64_t{step} * plan_.elements;
-  return {first, std::min(plan_.elements, call_->arguments.count - first)};
-}
-
-/// The slice of a step that `rank` adds up.
-Range HostedCall::slice_of(const Range& range, std::uint32_t rank) const {
-  const std::uint64_t units = (range.count + plan_.alignment - 1) / plan_.alignment;
-  const auto begin = [&](std::uint64_t number) {
-    return std::min(range.count, units * number / local_ * plan_.alignment);
-  };
-  return {begin(rank), begin(rank + 1) - begin(rank)};
-}
 
 const std::byte* HostedCall::input_at(std::uint64_t element) const {
   return static_cast<const std::byte*>(call_->arguments.input) +
@@ -198,7 +158,7 @@ std::vector<const std::byte*> HostedCall::contributions(std::uint32_t place, std
 
 void HostedCall::done_with_step(Part part) {
   const std::uint32_t steps = ++next_[static_cast<std::size_t>(part)];
-  if (steps == plan_.steps) {
+  if (steps == plan_.steps()) {
     tag_.leave(part, number_);
   } else {
     tag_.publish(part, number_, steps);
@@ -208,14 +168,14 @@ void HostedCall::done_with_step(Part part) {
 
 bool HostedCall::may_copy_in() const {
   const std::uint32_t step = next(Part::copy_in);
-  return step < plan_.steps && tag_.is_turn(Part::copy_in, number_) &&
+  return step < plan_.steps() && tag_.is_turn(Part::copy_in, number_) &&
          tag_.is_free(tag_.place(number_, step));
 }
 
 void HostedCall::copy_in() {
   const std::uint32_t step = next(Part::copy_in);
   const std::uint32_t place = tag_.place(number_, step);
-  const Range range = range_of(step);
+  const Range range = plan_.range(step);
   const std::size_t element = element_bytes(call_->arguments.type);
   tag_.use(place, number_, step);
   const auto copy = [&](std::uint64_t first, std::uint64_t count) {
@@ -224,7 +184,7 @@ void HostedCall::copy_in() {
                 count * element);
   };
   // The slice that this rank owns is needed by no other rank.
-  const Range own = plan_.whole ? Range{} : slice_of(range, self_);
+  const Range own = plan_.whole() ? Range{} : plan_.slice(step, self_);
   copy(0, own.first);
   copy(own.first + own.count, range.count - own.first - own.count);
   done_with_step(Part::copy_in);
@@ -232,7 +192,7 @@ void HostedCall::copy_in() {
 
 bool HostedCall::may_add_up() const {
   const std::uint32_t step = next(Part::add_up);
-  if (plan_.whole || step >= next(Part::copy_in)) return false;
+  if (plan_.whole() || step >= next(Part::copy_in)) return false;
   return tag_.is_turn(Part::add_up, number_) &&
          tag_.all_have_reached(Part::copy_in, position(number_, step + 1)) && all_hold();
 }
@@ -240,8 +200,8 @@ bool HostedCall::may_add_up() const {
 void HostedCall::add_up() {
   const std::uint32_t step = next(Part::add_up);
   const std::uint32_t place = tag_.place(number_, step);
-  const Range range = range_of(step);
-  const Range own = slice_of(range, self_);
+  const Range range = plan_.range(step);
+  const Range own = plan_.slice(step, self_);
   const std::uint64_t offset = own.first * element_bytes(call_->arguments.type);
   sums_.add_up(tag_.result(place) + offset, contributions(place, offset, range.first + own.first),
                own.count);
@@ -250,8 +210,8 @@ void HostedCall::add_up() {
 
 bool HostedCall::may_copy_out() const {
   const std::uint32_t step = next(Part::copy_out);
-  if (step >= next(plan_.whole ? Part::copy_in : Part::add_up)) return false;
-  const Part before = plan_.whole ? Part::copy_in : Part::add_up;
+  if (step >= next(plan_.whole() ? Part::copy_in : Part::add_up)) return false;
+  const Part before = plan_.whole() ? Part::copy_in : Part::add_up;
   return tag_.is_turn(Part::copy_out, number_) &&
          tag_.all_have_reached(before, position(number_, step + 1)) && all_hold();
 }
@@ -259,11 +219,11 @@ bool HostedCall::may_copy_out() const {
 void HostedCall::copy_out() {
   const std::uint32_t step = next(Part::copy_out);
   const std::uint32_t place = tag_.place(number_, step);
-  const Range range = range_of(step);
+  const Range range = plan_.range(step);
   const std::size_t element = element_bytes(call_->arguments.type);
   std::byte* const output =
       static_cast<std::byte*>(call_->arguments.output) + range.first * element;
-  if (range.count > 0 && plan_.whole) {
+  if (range.count > 0 && plan_.whole()) {
     sums_.add_up(output, contributions(place, 0, range.first), range.count);
   } else if (range.count > 0) {
     std::memcpy(output, tag_.result(place), range.count * element);
@@ -296,24 +256,29 @@ hosts::HostTag::Ending HostedCall::ending() const {
           .blamed = blamed != 0 ? blamed : bit(setting_.rank)};
 }
 
-/// The bytes that this rank has taken from each rank: first contributions, then results.
+/// The bytes that this rank has taken from each rank, first contributions, then results, and when
+/// it saw the rank begin, if no packet came later.
 void HostedCall::report_bytes() {
   const std::size_t element = element_bytes(call_->arguments.type);
   Report& report = call_->report;
   for (std::uint32_t rank = 0; rank < local_; ++rank) {
     if (rank == self_) continue;
     PeerReport& peer = report.peers[calls_.group().ranks[rank]];
-    for (std::uint32_t step = 0; step < plan_.steps; ++step) {
-      const Range range = range_of(step);
+    for (std::uint32_t step = 0; step < plan_.steps(); ++step) {
+      const Range range = plan_.range(step);
       const std::uint64_t given =
-          (plan_.whole ? range.count : slice_of(range, self_).count) * element;
-      const std::uint64_t result = plan_.whole ? 0 : slice_of(range, rank).count * element;
-      const bool added = step < next(plan_.whole ? Part::copy_out : Part::add_up);
+          (plan_.whole() ? range.count : plan_.slice(step, self_).count) * element;
+      const std::uint64_t result = plan_.whole() ? 0 : plan_.slice(step, rank).count * element;
+      const bool added = step < next(plan_.whole() ? Part::copy_out : Part::add_up);
       const bool taken = step < next(Part::copy_out);
       peer.bytes_expected[0] += given;
       peer.bytes_expected[1] += result;
       peer.bytes_received[0] += added ? given : 0;
       peer.bytes_received[1] += taken ? result : 0;
+    }
+    if (begun_at_[rank] != kNever) {
+      const Duration ago = std::max(Duration(), submitted_ + report.elapsed - begun_at_[rank]);
+      peer.last_heard = std::min(ago, peer.last_heard.value_or(ago));
     }
     report.bytes_received += peer.bytes_received[0] + peer.bytes_received[1];
   }
@@ -325,7 +290,7 @@ std::uint64_t HostedCall::awaited() const {
   std::uint64_t lacking = first_ranks(static_cast<std::uint16_t>(local_)) & ~heard_;
   if (lacking == 0) {
     const std::uint32_t step = next(Part::copy_out);
-    const bool added_up = !plan_.whole && next(Part::add_up) > step;
+    const bool added_up = !plan_.whole() && next(Part::add_up) > step;
     lacking = tag_.lacking(added_up ? Part::add_up : Part::copy_in, position(number_, step + 1));
   }
   std::uint64_t result = 0;
@@ -336,7 +301,7 @@ std::uint64_t HostedCall::awaited() const {
 }
 
 bool HostedCall::can_move() const {
-  if (over()) return true;
+  if (over() || is_mismatched()) return false;
   for (std::uint32_t rank = 0; rank < local_; ++rank) {
     if (rank != self_ && has_news(rank)) return true;
   }
@@ -345,10 +310,10 @@ bool HostedCall::can_move() const {
 
 /// A call of one step that has been copied in waits for one thing.
 std::optional<hosts::Wish> HostedCall::wish() const {
-  if (over() || plan_.steps != 1 || next(Part::copy_in) == 0) return std::nullopt;
-  const bool added_up = !plan_.whole && next(Part::add_up) == 1;
+  if (over() || plan_.steps() != 1 || next(Part::copy_in) == 0) return std::nullopt;
+  const bool added_up = !plan_.whole() && next(Part::add_up) == 1;
   const Part part = added_up ? Part::add_up : Part::copy_in;
-  const Part own = plan_.whole || added_up ? Part::copy_out : Part::add_up;
+  const Part own = plan_.whole() || added_up ? Part::copy_out : Part::add_up;
   if (!tag_.is_turn(own, number_)) return std::nullopt;
   return hosts::Wish{tag_.index(), part, position(number_, 1)};
 }

@@ -16,7 +16,7 @@
 #include "collectives/engine/call/running_call.h"
 #include "collectives/engine/hosts/contributions.h"
 #include "collectives/engine/hosts/host_calls.h"
-#include "collectives/engine/schedules/shards.h"
+#include "collectives/engine/hosts/host_plan.h"
 
 namespace tarpon {
 
@@ -29,14 +29,6 @@ class HostedCall : public RunningCall, private hosts::HostWork {
   ~HostedCall() override;
 
  private:
-  /// How a bucket is cut.
-  struct Plan {
-    bool whole = false;           // every rank adds up all of it
-    std::uint32_t steps = 1;      // 1 for an empty bucket too
-    std::uint64_t elements = 0;   // of a step but the last one
-    std::uint64_t alignment = 1;  // of slices, in elements
-  };
-  static Plan plan_of(const AllreduceArguments& arguments, const hosts::HostShape& shape);
   OperationSignature signature() const;
 
   void on_progress(const Event&, Time) override {}
@@ -64,8 +56,6 @@ class HostedCall : public RunningCall, private hosts::HostWork {
   void report_bytes();
   std::uint64_t awaited() const;
 
-  Range range_of(std::uint32_t step) const;
-  Range slice_of(const Range& range, std::uint32_t rank) const;
   const std::byte* input_at(std::uint64_t element) const;
   std::vector<const std::byte*> contributions(std::uint32_t place, std::uint64_t offset,
                                               std::uint64_t element) const;
@@ -77,12 +67,13 @@ class HostedCall : public RunningCall, private hosts::HostWork {
   const std::uint32_t self_;   // local rank
   const std::uint32_t local_;  // ranks of the host
   const std::uint32_t number_;
-  const Plan plan_;
+  const HostPlan plan_;
   Contributions sums_;
   std::array<std::uint32_t, hosts::kParts> next_{};  // by Part: the step to do next
   std::uint64_t heard_ = 0;  // local ranks that have begun, with the same signature
   std::uint64_t odd_ = 0;    // local ranks that have begun another operation
   std::uint64_t quit_ = 0;   // local ranks that have given the call up, as this call has been told
+  std::vector<Time> begun_at_;  // by local rank: when this call saw that it had begun
   bool moved_ = false;
 };
 

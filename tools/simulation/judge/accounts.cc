@@ -6,6 +6,7 @@
 #include <array>
 #include <numeric>
 
+#include "collectives/engine/hosts/host_plan.h"
 #include "collectives/engine/kernels/reduce.h"
 #include "collectives/engine/schedules/schedule.h"
 #include "collectives/engine/schedules/tar_shards.h"
@@ -70,6 +71,18 @@ class Accounts {
     return rows / plan_.ranks + (shard < rows % plan_.ranks ? 1 : 0);
   }
 
+  std::array<std::uint64_t, 2> bytes_by_host(Rank peer) const {
+    const std::size_t width = element_bytes(arguments_.type);
+    const HostPlan plan(arguments_, {.ranks = plan_.ranks, .place_bytes = plan_.host_place_bytes});
+    if (plan.whole()) return {arguments_.count * width, 0};
+    std::array<std::uint64_t, 2> bytes{};
+    for (std::uint32_t step = 0; step < plan.steps(); ++step) {
+      bytes[0] += plan.slice(step, rank_).count * width;
+      bytes[1] += plan.slice(step, peer).count * width;
+    }
+    return bytes;
+  }
+
   /// Bytes due from `peer` in the first stage, and in all later ones.
   std::array<std::uint64_t, 2> bytes_from(Rank peer) const {
     const std::size_t width = element_bytes(arguments_.type);
@@ -77,6 +90,7 @@ class Accounts {
     if (even || report_.mode == Mode::bounded) {
       return {shard_count(rank_) * width, shard_count(peer) * width};
     }
+    if (arguments_.algorithm == Algorithm::hosts) return bytes_by_host(peer);
     const Schedule schedule = schedule_of(arguments_, plan_.ranks, rank_, number_);
     const bool partials = needs_partials(arguments_.type, arguments_.function);
     std::array<std::uint64_t, 2> bytes{};

@@ -1,0 +1,158 @@
+// The order of calls in the memory of a host, and the sleep of its ranks.
+#include "collectives/engine/hosts/host_calls.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "tools/simulation/simulated_host.h"
+
+namespace tarpon::host_calls_test {
+namespace {
+
+using hosts::CallState;
+using hosts::HostCalls;
+using hosts::HostTag;
+using hosts::Part;
+using hosts::position;
+using hosts::Wish;
+
+constexpr std::array<Part, 3> kAll{Part::copy_in, Part::add_up, Part::copy_out};
+constexpr std::uint32_t kRanks = 3;
+
+struct FakeWork : hosts::HostWork {
+  bool can_move() const override { return moves; }
+  std::optional<Wish> wish() const override { return wanted; }
+  bool moves = false;
+  std::optional<Wish> wanted;
+};
+
+class HostCallsTest : public testing::Test {
+ protected:
+  HostCallsTest() {
+    host_.advance_to(Time(1s));
+    for (Rank rank = 0; rank < kRanks; ++rank) {
+      calls_.push_back(std::make_unique<HostCalls>(*host_.of(rank)));
+      calls_.back()->add(work_[rank]);
+      calls_.back()->tag(0).begin(0, {}, kAll);
+    }
+  }
+
+  HostTag& tag(Rank rank) { return calls_[rank]->tag(0); }
+  void publish(Rank rank, std::uint32_t steps) {
+    tag(rank).publish(Part::copy_in, 0, steps);
+    calls_[rank]->ring();
+  }
+  /// Whether a bell has rung for `rank` since the last time.
+  bool rung(Rank rank) {
+    const bool result = host_.rung_at(rank) != kNever;
+    host_.heard(rank);
+    return result;
+  }
+
+  SimulatedHost host_{kRanks, 4096};
+  std::array<FakeWork, kRanks> work_;
+  std::vector<std::unique_ptr<HostCalls>> calls_;
+};
+
+TEST_F(HostCallsTest, sleeper__is_rung_once_when_all_have_come_so_far) {
+  work_[0].wanted = Wish{.tag = 0, .part = Part::copy_in, .position = position(0, 2)};
+  tag(0).publish(Part::copy_in, 0, 2);
+  ASSERT_TRUE(calls_[0]->fall_asleep());
+  publish(1, 1);
+  publish(2, 2);
+  EXPECT_FALSE(rung(0));
+  publish(1, 2);
+  EXPECT_TRUE(rung(0));
+  publish(1, 3);
+  EXPECT_FALSE(rung(0));  // it has been rung for
+}
+
+TEST_F(HostCallsTest, sleeper_without_one_wish__is_rung_for_anything) {
+  ASSERT_TRUE(calls_[0]->fall_asleep());
+  publish(1, 1);
+  EXPECT_TRUE(rung(0));
+  ASSERT_TRUE(calls_[0]->fall_asleep());
+  calls_[0]->wake();
+  publish(1, 2);
+  EXPECT_FALSE(rung(0));  // it is awake
+}
+
+TEST_F(HostCallsTest, two_calls__are_not_one_wish) {
+  FakeWork other;
+  calls_[0]->add(other);
+  work_[0].wanted = Wish{.tag = 0, .part = Part::copy_in, .position = position(0, 9)};
+  ASSERT_TRUE(calls_[0]->fall_asleep());
+  publish(2, 1);
+  EXPECT_TRUE(rung(0));
+  calls_[0]->remove(other);
+}
+
+TEST_F(HostCallsTest, rank_that_can_move__does_not_sleep) {
+  work_[0].moves = true;
+  EXPECT_FALSE(calls_[0]->fall_asleep());
+  publish(1, 1);
+  EXPECT_FALSE(rung(0));
+}
+
+TEST_F(HostCallsTest, end_of_a_call__wakes_all_whatever_they_wait_for) {
+  for (const Rank rank : {Rank{0}, Rank{1}}) {
+    work_[rank].wanted = Wish{.tag = 0, .part = Part::add_up, .position = position(0, 1)};
+    ASSERT_TRUE(calls_[rank]->fall_asleep());
+  }
+  tag(2).end(0, {.reason = 7, .blamed = 4});
+  calls_[2]->ring(true);
+  EXPECT_TRUE(rung(0) && rung(1));
+  const HostTag::Told told = tag(0).told(2, 0);
+  EXPECT_EQ(told.state, CallState::given_up);
+  EXPECT_EQ(told.reason, 7u);
+  EXPECT_EQ(told.blamed, 4u);
+}
+
+TEST_F(HostCallsTest, calls__do_each_part_in_their_order) {
+  HostTag& own = tag(0);
+  own.begin(1, {}, kAll);
+  EXPECT_TRUE(own.is_turn(Part::copy_in, 0));
+  EXPECT_FALSE(own.is_turn(Part::copy_in, 1));
+  own.leave(Part::copy_in, 0);
+  EXPECT_TRUE(own.is_turn(Part::copy_in, 1));
+  EXPECT_FALSE(own.is_turn(Part::add_up, 1));
+}
+
+TEST_F(HostCallsTest, call_that_ends_before_its_turn__is_passed_over) {
+  HostTag& own = tag(0);
+  own.begin(1, {}, kAll);
+  own.begin(2, {}, kAll);
+  own.end(1, {});
+  EXPECT_NE(own.lacking(Part::copy_out, position(0, 1)) & 1, 0u);  // call 0 still has its turn
+  own.leave(Part::copy_out, 0);
+  EXPECT_EQ(own.lacking(Part::copy_out, position(2, 0)) & 1, 0u);
+}
+
+TEST_F(HostCallsTest, place__is_free_when_all_have_copied_out) {
+  HostTag& own = tag(0);
+  const std::uint32_t place = own.place(0, 1);
+  EXPECT_EQ(place, own.place(1, 0));
+  EXPECT_TRUE(own.is_free(place));
+  own.use(place, 0, 1);
+  for (Rank rank = 0; rank < kRanks; ++rank) {
+    EXPECT_FALSE(own.is_free(place));
+    tag(rank).publish(Part::copy_out, 0, rank == 1 ? 2 : 1);
+  }
+  for (const Rank rank : {Rank{0}, Rank{2}}) tag(rank).leave(Part::copy_out, 0);
+  EXPECT_TRUE(own.is_free(place));
+}
+
+TEST_F(HostCallsTest, rank_that_has_gone_on__no_longer_tells_of_a_call) {
+  for (std::uint32_t number = 1; number <= 32; ++number) tag(1).begin(number, {}, {});
+  EXPECT_EQ(tag(0).told(1, 0).state, CallState::given_up);
+  EXPECT_EQ(tag(0).told(1, 0).blamed, 2u);
+  EXPECT_EQ(tag(0).told(1, 32).state, CallState::begun);
+  EXPECT_EQ(tag(0).told(1, 33).state, CallState::none);
+  EXPECT_EQ(tag(0).told(2, 1).state, CallState::none);
+}
+
+}  // namespace
+}  // namespace tarpon::host_calls_test
