@@ -82,8 +82,8 @@ struct AllreduceArguments {
 /// The largest divisor of `world` that is not above its root.
 std::uint32_t default_group_size(std::uint32_t world);
 
-/// What Algorithm::automatic stands for in a call among `world` ranks: one_shot where each rank
-/// sends few bytes by it, else tar. Alike on all ranks.
+/// What Algorithm::automatic stands for in a call over the network among `world` ranks: one_shot
+/// where each rank sends few bytes by it, else tar. Alike on all ranks.
 Algorithm choose_algorithm(const AllreduceArguments& arguments, std::uint32_t world);
 
 /// Whether calls of this type and function can be bounded: sums and averages of floats. Others

@@ -31,10 +31,11 @@
 //
 // Exact calls give the same bits on all ranks. Sums, averages and products of floats depend on the
 // order of addition in their last bits. That order follows from the number of ranks, the count, the
-// type, the algorithm, the shares, and the number of the call within its tag, by which the work
-// rotates among the ranks. So a run that makes the same calls has the same bits. Without
-// Mechanisms::rotation (TARPON_ORDER=fixed) equal inputs give equal bits in every call and every
-// run, also in a run that begins at a checkpoint. Integers, minima and maxima have the same bits in
+// type, the algorithm, the shares, whether the ranks share memory (hosts()), and the number of the
+// call within its tag, by which the work rotates among the ranks. So a run that makes the same
+// calls, with its ranks placed alike, has the same bits. Without Mechanisms::rotation
+// (TARPON_ORDER=fixed) equal inputs give equal bits in every call and every such run, also in one
+// that begins at a checkpoint. Integers, minima and maxima have the same bits in
 // any order. Bounded calls, which add what arrives, and calls with
 // AllreduceArguments::learn_shares, whose shares follow measurements, are not repeatable.
 //

@@ -44,11 +44,12 @@
  *
  * REPEATED RUNS. Sums, averages and products of floats depend on the order of addition in their
  * last bits. In exact mode that order follows from the number of ranks, the count, the type, the
- * algorithm, the shares, and the number of the call within its tag, by which the work rotates among
- * the ranks. So a run that makes the same calls has the same bits. With tarpon_options.fixed_order,
- * or TARPON_ORDER=fixed, nothing rotates: equal inputs give equal bits in every call and every run,
- * also in a run that begins at a checkpoint. Integers, minima and maxima have the same bits in any
- * order. Not repeatable are bounded calls, which add what arrives, and calls with learn_shares,
+ * algorithm, the shares, whether the ranks share memory (tarpon_hosts()), and the number of the
+ * call within its tag, by which the work rotates among the ranks. So a run that makes the same
+ * calls, with its ranks placed alike, has the same bits. With tarpon_options.fixed_order, or
+ * TARPON_ORDER=fixed, nothing rotates: equal inputs give equal bits in every call and every such
+ * run, also in one that begins at a checkpoint. Integers, minima and maxima have the same bits in
+ * any order. Not repeatable are bounded calls, which add what arrives, and calls with learn_shares,
  * whose shares follow measurements.
  *
  * TIME is given in microseconds. No exception leaves a function.

@@ -11,7 +11,7 @@ namespace {
 
 // After a blocking call the progress thread waits this long before it takes over.
 constexpr Duration kTakeOverDelay = 2ms;
-constexpr Duration kHandOver = 20us;
+constexpr Duration kHandOver = 20us;  // a rank that has a core copies 64 KiB meanwhile
 
 Error driver_error(const std::exception& error) {
   try {
@@ -298,7 +298,8 @@ void Driver::sleep(Lock& lock, Time limit) {
     lock.lock();
     return;
   }
-  if (host_moves() || !fall_asleep()) return;
+  if (host_moves()) return step_aside(lock);
+  if (!fall_asleep()) return;
   Time until = limit;
   for (const DrivenEngine* const one : driven_) {
     until = std::min(until, one->engine().next_deadline());
@@ -315,21 +316,16 @@ void Driver::sleep(Lock& lock, Time limit) {
   }
 }
 
-/// Lets other ranks of the host run for a moment, without a sleep, from which they would have to
-/// wake this one. Returns whether one of them has let a call move on.
+/// Where all calls go through the memory of the host: lets its other ranks run for a moment,
+/// without a sleep, from which they would have to wake this one. Returns whether one of them has
+/// let a call move on, or another thread wants the mutex.
 bool Driver::host_moves() {
-  const auto moves = [](DrivenEngine* one) {
-    const hosts::HostCalls* const calls = one->engine().host_calls();
-    return calls != nullptr && calls->can_move();
-  };
-  const auto waits = [](DrivenEngine* one) {
-    const hosts::HostCalls* const calls = one->engine().host_calls();
-    return calls != nullptr && calls->any();
-  };
-  if (std::none_of(driven_.begin(), driven_.end(), waits)) return false;
+  if (job_ == nullptr || outstanding() == 0) return false;
+  const hosts::HostCalls* const calls = job_->engine().host_calls();
+  if (calls == nullptr || calls->open() != outstanding()) return false;
   const Time until = monotonic_now() + kHandOver;
   do {
-    if (claims_ > 0 || std::any_of(driven_.begin(), driven_.end(), moves)) return true;
+    if (claims_ > 0 || calls->can_move()) return true;
     std::this_thread::yield();
   } while (monotonic_now() < until);
   return false;

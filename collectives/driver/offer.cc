@@ -73,7 +73,7 @@ Result<void> open_flows_for(const CommunicatorOptions& options, DatapathOffer& d
 void offer_memory(const CommunicatorOptions& options, Offer& offer) {
   if (!options.hosts) {
     offer.info.shares_nothing = "TARPON_HOSTS=off (--hosts off)";
-  } else if (options.datapath != Datapath::automatic && !options.datapath_may_change) {
+  } else if (options.datapath != Datapath::automatic) {
     offer.info.shares_nothing = fmt::format("datapath {} is asked for", name(options.datapath));
   } else if (options.max_bytes_per_second > 0) {
     offer.info.shares_nothing = "the rate is limited";

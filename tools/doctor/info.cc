@@ -134,7 +134,8 @@ InfoSection limit_section() {
        number("threads", "threads of a rank", kThreadsOfRank,
               fmt::format("{} beside its caller", kThreadsOfRank)),
        number("descriptors", "descriptors of a rank", descriptors_of_rank(0, most),
-              fmt::format("up to {} in a job of 2, {} in one of {}; more with AF_XDP or --flows 8",
+              fmt::format("up to {} in a job of 2, {} in one of {}; more with AF_XDP, --flows 8 or "
+                          "shared memory",
                           descriptors_of_rank(0, 2), descriptors_of_rank(0, most), most))}};
 }
 

@@ -132,8 +132,8 @@ class HostCalls {
   /// Whether ring() was called since the last time.
   bool take_moved() { return std::exchange(moved_, false); }
 
-  /// Whether a call is open.
-  bool any() const { return !open_.empty(); }
+  /// How many calls are open.
+  std::size_t open() const { return open_.size(); }
   /// Whether a call can move on.
   bool can_move() const;
 
