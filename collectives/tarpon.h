@@ -144,7 +144,7 @@ typedef enum tarpon_algorithm {
   TARPON_ONE_SHOT = 3,          /* all to all, for a few KiB */
   TARPON_RING = 4,
   TARPON_RECURSIVE_DOUBLING = 5,
-  TARPON_2D_TAR = 6, /* TAR in groups of tarpon_arguments.group_size ranks, and between them */
+  TARPON_2D_TAR = 6,    /* TAR in groups of tarpon_arguments.group_size ranks, and between them */
   TARPON_LATE_RANK = 7, /* StragglAR: the others add up while tarpon_arguments.late_rank is awaited;
                            2, 4, 8, ... ranks */
   TARPON_HOSTS = 8      /* through the memory of the host that all ranks share; tags below 16 */
