@@ -11,6 +11,8 @@
 #include "collectives/driver/connect.h"
 #include "collectives/engine/kernels/reduce.h"
 #include "collectives/environment/launcher.h"
+#include "collectives/hosts/host_memory.h"
+#include "collectives/hosts/host_tags.h"
 #include "tools/build_info.h"
 #include "tools/cli/environment_variables.h"
 #include "tools/cli/units.h"
@@ -112,6 +114,11 @@ InfoSection processor_section() {
   return section;
 }
 
+/// Size of the memory that `ranks` ranks of a host share.
+std::uint64_t shared_bytes(std::uint32_t ranks) {
+  return hosts::HostMemory::bytes({.ranks = ranks, .tags = hosts::kHostTagsInAll});
+}
+
 InfoSection limit_section() {
   const EndpointOptions endpoint;
   const std::uint32_t most = Connection::kMaxRanks;
@@ -129,6 +136,10 @@ InfoSection limit_section() {
               fmt::format("{}", endpoint.window)),
        number("retain_bytes", "results kept", endpoint.retain_bytes,
               format_bytes(endpoint.retain_bytes) + " unless --retain says otherwise"),
+       number(
+           "host_bytes", "memory of a host", shared_bytes(most),
+           fmt::format("up to {} with 2 ranks that share it, {} with {}; calls take what they use",
+                       format_bytes(shared_bytes(2)), format_bytes(shared_bytes(most)), most)),
        number("remembered_tags", "tags remembered", endpoint.remembered_tags,
               fmt::format("{}", endpoint.remembered_tags)),
        number("threads", "threads of a rank", kThreadsOfRank,
