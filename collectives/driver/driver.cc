@@ -298,7 +298,7 @@ void Driver::sleep(Lock& lock, Time limit) {
     lock.lock();
     return;
   }
-  if (host_moves()) return step_aside(lock);
+  if (host_moves(limit)) return step_aside(lock);
   if (!fall_asleep()) return;
   Time until = limit;
   for (const DrivenEngine* const one : driven_) {
@@ -319,11 +319,11 @@ void Driver::sleep(Lock& lock, Time limit) {
 /// Where all calls go through the memory of the host: lets its other ranks run for a moment,
 /// without a sleep, from which they would have to wake this one. Returns whether one of them has
 /// let a call move on, or another thread wants the mutex.
-bool Driver::host_moves() {
+bool Driver::host_moves(Time limit) {
   if (job_ == nullptr || outstanding() == 0) return false;
   const hosts::HostCalls* const calls = job_->engine().host_calls();
   if (calls == nullptr || calls->open() != outstanding()) return false;
-  const Time until = monotonic_now() + kHandOver;
+  const Time until = std::min(limit, monotonic_now() + kHandOver);
   do {
     if (claims_ > 0 || calls->can_move()) return true;
     std::this_thread::yield();

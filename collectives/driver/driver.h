@@ -125,7 +125,7 @@ class Driver {
   void stop_driving(Lock& lock);
   bool round(Lock& lock);
   void sleep(Lock& lock, Time limit);
-  bool host_moves();
+  bool host_moves(Time limit);
   bool fall_asleep();
   DrivenEngine* run_piece(Lock& lock);
   template <typename Ended>

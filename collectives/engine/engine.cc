@@ -10,8 +10,8 @@
 #include "collectives/engine/bounded/tar_call.h"
 #include "collectives/engine/coded/encoding.h"
 #include "collectives/engine/exact/scheduled_call.h"
-#include "collectives/engine/hosts/hosted_call.h"
 #include "collectives/engine/flight_events.h"
+#include "collectives/engine/hosts/hosted_call.h"
 #include "collectives/rank_list.h"
 #include "transport/rank_mask.h"
 
@@ -305,6 +305,7 @@ bool Engine::progress(Time now) noexcept {
   }
   const std::span<const RxPacket> packets = port_.receive(now);
   endpoint_.on_receive(now, packets);
+  if (host_calls_ && endpoint_.next_deadline() <= now) host_calls_->move(now);
   // A packet that waits in the port may be the one that a timer would ask for again, so packets
   // come first. But an endless stream of packets must not delay a bound.
   constexpr Duration kPatience = 1ms;
@@ -395,6 +396,7 @@ void Engine::end_by_exclusion(const Fact& own, Time now) {
                   options_.endpoint.communicator == 0 ? "rejoin(), then resync()"
                                                       : "split() the job anew, with a new number")};
   unbegun_.end_numbering();
+  if (host_calls_) host_calls_->move(now);
   handle_events(now);  // a call whose result is whole still ends with it
   for (const auto& operation : running_) {
     operation->evicted(aborted_->detail, now);
@@ -413,6 +415,7 @@ void Engine::learn(const Fact& fact, Time now) {
     if (fact.standing > Standing::left) end_by_exclusion(fact, now);
     return;
   }
+  if (host_calls_) host_calls_->move(now);
   handle_events(now);  // a result that is whole needs no peer
   note_absent(fact.rank);
   if (facts_.of(fact.rank).serves) {

@@ -61,15 +61,13 @@ FileDescriptor unix_socket() {
   return FileDescriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
-/// Waits until the socket can be read, or has ended.
-bool is_readable(int socket, Time deadline) {
+/// Waits until one of the sockets can be read, or has ended.
+bool wait_for(std::vector<pollfd> entries, const SharedHost::Options& options, Time deadline) {
+  constexpr Duration kLook = 50ms;  // at the other ranks
   while (true) {
-    const Duration left = deadline - monotonic_now();
-    if (left <= Duration::zero()) return false;
-    pollfd entry{.fd = socket, .events = POLLIN, .revents = 0};
-    const int ready = ::poll(&entry, 1, static_cast<int>(left / 1ms) + 1);
-    if (ready > 0) return true;
-    if (ready < 0 && errno != EINTR) return false;
+    const Duration left = std::min(kLook, deadline - monotonic_now());
+    if (left <= Duration::zero() || (options.is_broken && options.is_broken())) return false;
+    if (::poll(entries.data(), entries.size(), static_cast<int>(left / 1ms) + 1) > 0) return true;
   }
 }
 
@@ -84,7 +82,7 @@ Result<void> check_user(int socket) {
 }
 
 Result<void> send(int socket, const Message& message, const std::vector<int>& descriptors) {
-  std::array<std::byte, CMSG_SPACE(kMostDescriptors * sizeof(int))> control{};
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kMostDescriptors * sizeof(int))> control{};
   iovec part{.iov_base = const_cast<Message*>(&message), .iov_len = sizeof message};
   msghdr header{};
   header.msg_iov = &part;
@@ -109,7 +107,7 @@ Error cannot_share(Rank rank) {
 
 /// Reads a message that is there.
 Result<Received> receive(int socket) {
-  std::array<std::byte, CMSG_SPACE(kMostDescriptors * sizeof(int))> control{};
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kMostDescriptors * sizeof(int))> control{};
   Received received;
   iovec part{.iov_base = &received.message, .iov_len = sizeof received.message};
   msghdr header{};
@@ -183,7 +181,7 @@ class Guests {
       if (!wait(deadline)) {
         return fail(unavailable("a rank of the host does not come for the shared memory"));
       }
-      accept_all();
+      if (!accept_some()) return fail(failed("a connection of a rank of the host"));
       std::vector<FileDescriptor> silent;
       for (FileDescriptor& socket : unknown_) {
         pollfd entry{.fd = socket.get(), .events = POLLIN, .revents = 0};
@@ -222,21 +220,20 @@ class Guests {
   bool wait(Time deadline) const {
     std::vector<pollfd> entries{{door_.socket.get(), POLLIN, 0}};
     for (const FileDescriptor& socket : unknown_) entries.push_back({socket.get(), POLLIN, 0});
-    while (true) {
-      const Duration left = deadline - monotonic_now();
-      if (left <= Duration::zero()) return false;
-      if (::poll(entries.data(), entries.size(), static_cast<int>(left / 1ms) + 1) > 0) return true;
-    }
+    return wait_for(std::move(entries), options_, deadline);
   }
 
-  void accept_all() {
-    while (true) {
+  /// Returns false where this process gets no descriptor for a guest.
+  bool accept_some() {
+    constexpr int kAtOnce = 64;
+    for (int i = 0; i < kAtOnce; ++i) {
       FileDescriptor guest(
           ::accept4(door_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-      if (!guest) return;
+      if (!guest) return errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
       if (unknown_.size() == kMostUnknown) unknown_.erase(unknown_.begin());
       unknown_.push_back(std::move(guest));
     }
+    return true;
   }
 
   /// A process has said something. Only one that knows the cookie is a rank.
@@ -293,7 +290,7 @@ Result<Things> take(const SharedHost::Options& options, Time deadline) {
                    willing ? std::vector<int>{options.wake_descriptor} : std::vector<int>{});
   if (!sent) return fail(sent.error());
   if (!willing) return fail(unavailable("this rank has no port that others can wake"));
-  if (!is_readable(socket.get(), deadline)) {
+  if (!wait_for({{socket.get(), POLLIN, 0}}, options, deadline)) {
     return fail(unavailable(fmt::format("rank {} does not answer", options.ranks[0])));
   }
   auto answer = receive(socket.get());

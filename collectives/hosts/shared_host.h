@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -37,6 +38,8 @@ class SharedHost {
     std::uint32_t job = 0;     // cookie: a process without it gets nothing
     std::string lowest_door;   // name of the door of the lowest rank
     int wake_descriptor = -1;  // of this rank's port; -1: this rank has none, and no rank shares
+    /// Whether another rank has failed meanwhile: no rank waits any longer. Asked every 50 ms.
+    std::function<bool()> is_broken = nullptr;
   };
 
   /// All ranks of the host call it. Takes no longer than until `deadline`. Errors, on each rank

@@ -31,7 +31,10 @@ void Contributions::add_block(std::byte* out, std::uint64_t first, std::uint64_t
   const void* sum = contribution(0);
   for (std::size_t i = 1; i < from.size(); ++i) {
     const bool last = i + 1 == from.size();
-    void* const to = last ? static_cast<void*>(result) : sums_.data();
+    // A kernel may write over its first operand, over the second one only beside partial results.
+    const bool partial = i > 1 && needs_partials(shape_.type, shape_.function);
+    const bool apart = last && result == contribution(i) && !partial;
+    void* const to = last && !apart ? static_cast<void*>(result) : sums_.data();
     if (shape_.function == ReduceOp::custom) {
       shape_.custom.combine(to, sum, contribution(i), elements, shape_.custom.context);
     } else {
@@ -45,6 +48,7 @@ void Contributions::add_block(std::byte* out, std::uint64_t first, std::uint64_t
         step.combine(to, sum, contribution(i), elements);
       }
     }
+    if (apart) std::memcpy(result, to, elements * element);
     sum = to;
   }
 }

@@ -37,7 +37,10 @@ std::size_t index_of(Part part) {
 }  // namespace
 
 HostTag::HostTag(const HostGroup& group, std::uint32_t index)
-    : group_(group), index_(index), used_(group.memory.shape().places) {}
+    : group_(group), index_(index), used_(group.memory.shape().places) {
+  constexpr std::size_t kMostOpen = 64;  // more than a tag may have: begin() allocates nothing
+  for (auto& waiting : waiting_) waiting.reserve(kMostOpen);
+}
 
 void HostTag::begin(std::uint32_t number, const SignatureBytes& signature,
                     std::span<const Part> parts) {
@@ -160,6 +163,10 @@ void HostCalls::ring(bool all) {
     if (word == kAwake || (!all && !has_come_true(word))) continue;
     if (sleeper.exchange(kAwake) != kAwake) group_.bells->ring(rank);
   }
+}
+
+void HostCalls::move(Time now) {
+  for (HostWork* const work : open_) work->move(now);
 }
 
 bool HostCalls::can_move() const {

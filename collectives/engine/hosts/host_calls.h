@@ -25,6 +25,7 @@
 #include "collectives/hosts/host_group.h"
 #include "collectives/hosts/host_tags.h"
 #include "transport/rank_mask.h"
+#include "transport/time.h"
 
 namespace tarpon::hosts {
 
@@ -108,6 +109,8 @@ class HostTag {
 class HostWork {
  public:
   virtual ~HostWork() = default;
+  /// Does what the memory allows.
+  virtual void move(Time now) = 0;
   /// Whether the next step() does something.
   virtual bool can_move() const = 0;
   /// What has to come true before it does; nullopt: one of several things.
@@ -131,6 +134,10 @@ class HostCalls {
   void ring(bool all = false);
   /// Whether ring() was called since the last time.
   bool take_moved() { return std::exchange(moved_, false); }
+
+  /// Does what the memory allows, in all calls. What is there counts before a timer or news of a
+  /// rank that is gone.
+  void move(Time now);
 
   /// How many calls are open.
   std::size_t open() const { return open_.size(); }

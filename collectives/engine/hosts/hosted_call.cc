@@ -29,6 +29,7 @@ HostedCall::HostedCall(const Setting& setting, std::shared_ptr<PendingCall> call
              .function = call_->arguments.function,
              .custom = call_->arguments.custom,
              .ranks = local_}),
+      from_(local_),
       heard_(bit(static_cast<Rank>(self_))),
       begun_at_(local_, kNever) {
   call_->report.algorithm = call_->arguments.algorithm;
@@ -116,8 +117,10 @@ void HostedCall::take_news(std::uint32_t rank, const hosts::HostTag::Told& told,
     event.kind = Event::Kind::aborted;
     event.operation = handle();
     event.peer = peer;
-    event.reason = told.reason;
-    event.ranks = told.blamed != 0 ? told.blamed : bit(peer);
+    // Another process may have written anything.
+    event.reason = told.reason < TARPON_ABORT_END ? told.reason : 0;
+    event.ranks = told.blamed & first_ranks(setting_.world);
+    if (event.ranks == 0) event.ranks = bit(peer);
     return on_event(event, now);
   }
   if (told.state != CallState::begun || is_heard(rank) || (odd_ >> rank & 1) != 0) return;
@@ -147,13 +150,13 @@ const std::byte* HostedCall::input_at(std::uint64_t element) const {
 
 /// Where the contributions of all ranks to an element lie: `offset` bytes into their places, this
 /// rank's own in its input.
-std::vector<const std::byte*> HostedCall::contributions(std::uint32_t place, std::uint64_t offset,
-                                                        std::uint64_t element) const {
-  std::vector<const std::byte*> result(local_);
+std::span<const std::byte* const> HostedCall::contributions(std::uint32_t place,
+                                                            std::uint64_t offset,
+                                                            std::uint64_t element) {
   for (std::uint32_t rank = 0; rank < local_; ++rank) {
-    result[rank] = rank == self_ ? input_at(element) : tag_.input(place, rank) + offset;
+    from_[rank] = rank == self_ ? input_at(element) : tag_.input(place, rank) + offset;
   }
-  return result;
+  return from_;
 }
 
 void HostedCall::done_with_step(Part part) {
@@ -298,6 +301,12 @@ std::uint64_t HostedCall::awaited() const {
     if (rank != self_ && (lacking >> rank & 1) != 0) result |= bit(calls_.group().ranks[rank]);
   }
   return result;
+}
+
+/// Other ranks may let it move on for ever: what is there now takes no more turns than places.
+void HostedCall::move(Time now) {
+  const std::uint32_t turns = 2 * calls_.group().memory.shape().places;
+  for (std::uint32_t turn = 0; turn < turns && can_move(); ++turn) advance(now);
 }
 
 bool HostedCall::can_move() const {

@@ -36,6 +36,7 @@ class HostedCall : public RunningCall, private hosts::HostWork {
   void finish(Time now) override;
   void complete_output() override;
 
+  void move(Time now) override;
   bool can_move() const override;
   std::optional<hosts::Wish> wish() const override;
 
@@ -57,8 +58,8 @@ class HostedCall : public RunningCall, private hosts::HostWork {
   std::uint64_t awaited() const;
 
   const std::byte* input_at(std::uint64_t element) const;
-  std::vector<const std::byte*> contributions(std::uint32_t place, std::uint64_t offset,
-                                              std::uint64_t element) const;
+  std::span<const std::byte* const> contributions(std::uint32_t place, std::uint64_t offset,
+                                                  std::uint64_t element);
   std::uint32_t next(hosts::Part part) const { return next_[static_cast<std::size_t>(part)]; }
   void done_with_step(hosts::Part part);
 
@@ -69,6 +70,7 @@ class HostedCall : public RunningCall, private hosts::HostWork {
   const std::uint32_t number_;
   const HostPlan plan_;
   Contributions sums_;
+  std::vector<const std::byte*> from_;               // by local rank: contributions()
   std::array<std::uint32_t, hosts::kParts> next_{};  // by Part: the step to do next
   std::uint64_t heard_ = 0;  // local ranks that have begun, with the same signature
   std::uint64_t odd_ = 0;    // local ranks that have begun another operation

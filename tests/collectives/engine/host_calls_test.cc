@@ -23,6 +23,7 @@ constexpr std::array<Part, 3> kAll{Part::copy_in, Part::add_up, Part::copy_out};
 constexpr std::uint32_t kRanks = 3;
 
 struct FakeWork : hosts::HostWork {
+  void move(Time) override {}
   bool can_move() const override { return moves; }
   std::optional<Wish> wish() const override { return wanted; }
   bool moves = false;

@@ -126,6 +126,33 @@ TEST(HostedCallTest, custom__operands_in_the_order_of_ranks) {
   }
 }
 
+TEST(HostedCallTest, custom__may_write_before_it_reads_the_second_operand) {
+  const auto combine = [](void* out, const void* a, const void* b, std::size_t elements,
+                          void*) noexcept {
+    std::memmove(out, a, elements * sizeof(float));
+    for (std::size_t i = 0; i < elements; ++i) {
+      static_cast<float*>(out)[i] -= static_cast<const float*>(b)[i];
+    }
+  };
+  for (const int world : {2, 3}) {
+    const auto ranks = static_cast<std::uint16_t>(world);
+    SimulatedJob job(one_host(ranks));
+    Buffers<float> buffers(ranks, 100, true);
+    const Buffers<float> before = buffers;
+    job.submit_all([&](Rank rank) {
+      AllreduceArguments arguments = hosted(buffers, rank, ReduceOp::custom);
+      arguments.custom = {.id = 9, .combine = combine};
+      return arguments;
+    });
+    ASSERT_TRUE(job.finish());
+    for (std::uint64_t i = 0; i < 100; ++i) {
+      float expected = before.inputs[0][i];
+      for (Rank rank = 1; rank < ranks; ++rank) expected -= before.inputs[rank][i];
+      for (Rank rank = 0; rank < ranks; ++rank) ASSERT_EQ(buffers.outputs[rank][i], expected);
+    }
+  }
+}
+
 TEST(HostedCallTest, good_call__sends_no_packet) {
   SimulatedJob job(one_host(4));
   Buffers<float> buffers(4, 50'000, true);
@@ -376,6 +403,34 @@ TEST_P(HostedFaults, stopped_rank__is_waited_for_until_the_deadline_and_then_nam
     const Calls next = job.submit_all(arguments);
     ASSERT_TRUE(job.finish());
     for (const auto& call : next) EXPECT_EQ(call->report.status, Status::complete);
+  }
+}
+
+// What is there counts before the deadline that passed meanwhile, and before news of a death.
+TEST(HostedCallTest, rank_that_stood_still__takes_the_result_that_is_there) {
+  for (const bool dies : {false, true}) {
+    SimulatedJob job(one_host(3));
+    Buffers<float> buffers(3, 64, true);
+    const std::vector<float> result = in_order_of_ranks(buffers, ReduceOp::sum);
+    const auto arguments = [&](Rank rank) {
+      AllreduceArguments call = hosted(buffers, rank);
+      call.deadline = 200ms;
+      return call;
+    };
+    const auto slow = job.submit(2, arguments(2));
+    job.run_for(1ms);
+    job.stop(2);
+    const Calls calls = job.submit_all(arguments, {2});
+    job.run_for(300ms);
+    for (const auto& call : calls) ASSERT_EQ(call->report.status, Status::complete);
+    if (dies) {
+      job.kill(1);
+      job[2].learn(testing_support::dead(1), job.now());
+    }
+    job.resume(2);
+    ASSERT_TRUE(job.finish());
+    EXPECT_EQ(slow->report.status, Status::complete) << slow->report.detail;
+    EXPECT_TRUE(same_bits(buffers.outputs[2], result));
   }
 }
 
