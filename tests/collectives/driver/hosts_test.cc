@@ -80,6 +80,27 @@ TEST(HostsTest, one_rank_that_cannot__keeps_all_from_it) {
   });
 }
 
+// The first call: no timer but that of silence wakes the others.
+TEST(HostsTest, rank_that_begins_and_stands_still__is_found_silent) {
+  const Ranks job = connect(3, Datapath::automatic, [](CommunicatorOptions& options) {
+    options.progress_thread = options.rendezvous.rank != 2;
+  });
+  ASSERT_EQ(job.size(), 3u);
+  std::vector<float> still = input(2, 100);
+  auto call = job[2]->allreduce_async(in_place(still));  // nobody drives it
+  ASSERT_TRUE(call);
+  on_all(2, [&](Rank rank) {
+    std::vector<float> values = input(rank, 100);
+    AllreduceArguments arguments = in_place(values);
+    arguments.deadline = 2s;
+    const auto report = job[rank]->allreduce(arguments);
+    ASSERT_TRUE(report);
+    // The first to end it tells the other.
+    if (report->detail.find("within the deadline") == std::string::npos) return;
+    EXPECT_THAT(report->detail, HasSubstr("2 of 3 ranks answer"));
+  });
+}
+
 TEST(HostsTest, differing_option__is_named) {
   const std::string file = rendezvous_file();
   on_all(2, [&](Rank rank) {

@@ -434,6 +434,17 @@ TEST(HostedCallTest, rank_that_stood_still__takes_the_result_that_is_there) {
   }
 }
 
+TEST_P(HostedFaults, stopped_rank_that_had_begun__is_found_silent) {
+  SimulatedJob job(one_host(3));
+  Buffers<float> buffers(3, count(), true);
+  job.submit(2, hosted(buffers, 2));
+  job.stop(2);  // it has begun, and copied nothing in
+  job.submit_all([&](Rank rank) { return hosted(buffers, rank); }, {2});
+  job.run_for(500ms);
+  EXPECT_EQ(job[0].endpoint().peers().silent(), 4u);
+  EXPECT_EQ(job[1].endpoint().peers().silent(), 4u);
+}
+
 TEST_P(HostedFaults, given_up__on_all_ranks_with_the_rank_to_blame) {
   SimulatedJob job(one_host(3));
   Buffers<float> buffers(3, count(), true);
