@@ -54,6 +54,21 @@ double to_ms(Duration duration) {
   return std::chrono::duration<double, std::milli>(duration).count();
 }
 
+namespace {
+
+/// The ranks that no longer answered when the recording was made. Bit r: rank r.
+std::uint64_t silent_ranks(const FlightDump& dump) {
+  std::uint64_t ranks = 0;
+  for (const Record& record : dump.records) {
+    if (record.kind != RecordKind::silence || record.peer >= 64) continue;
+    const std::uint64_t mask = std::uint64_t{1} << record.peer;
+    ranks = record.value != 0 ? ranks | mask : ranks & ~mask;
+  }
+  return ranks;
+}
+
+}  // namespace
+
 FlightCase::FlightCase(const FlightJob& job, const FlightOperations& operations,
                        const OperationKey& key, FlightTrouble trouble)
     : job_(job), key_(key), trouble_(trouble), witnesses_(job.ranks.size()) {
@@ -79,6 +94,8 @@ void FlightCase::witness(const FlightOperations& operations, std::size_t rank) {
     one.lacks = one.at->ended->mask();
   } else if (one.at->opened) {
     one.lacks = one.at->lacks(everybody_but(size(), rank));
+    // A call through the memory of a host asks for nothing by packets. It waits for silent ranks.
+    if (one.lacks == 0) one.lacks = silent_ranks(*of.dump);
   }
   if (one.at->ended && one.lacks == 0) one.lacks = one.at->lacked;
   one.lacks &= everybody_but(size(), rank);

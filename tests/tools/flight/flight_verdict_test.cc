@@ -127,6 +127,32 @@ TEST(FlightVerdict, rank_that_never_began) {
   EXPECT_THAT(without.line, HasSubstr("left no recording"));
 }
 
+// A call through the memory of a host asks for nothing by packets: only the silence tells.
+TEST(FlightVerdict, rank_that_began_and_fell_silent__in_a_call_that_asks_for_nothing) {
+  for (const bool is_back : {false, true}) {
+    Story story(3);
+    story.good(0, 0);
+    for (Rank rank = 0; rank < 3; ++rank) {
+      story.begin(rank, 10, 1);
+      for (Rank peer = 0; peer < 3; ++peer) {
+        if (peer != rank) story.hear(rank, 11, 1, {peer});
+      }
+    }
+    for (const Rank rank : std::initializer_list<Rank>{0, 1}) {
+      Record& silence = story.tell(rank, 310, RecordKind::silence, 0);
+      silence.peer = 2;
+      silence.value = 1;
+      if (is_back) {
+        Record& heard = story.tell(rank, 400, RecordKind::silence, 0);
+        heard.peer = 2;
+      }
+    }
+    const FlightVerdict verdict = judge_flight(story.merge({2}));
+    EXPECT_EQ(guilty(verdict), is_back ? Guilty{} : Guilty{2});
+    EXPECT_THAT(verdict.line, HasSubstr(is_back ? "undecided" : "rank 2: fell silent in it"));
+  }
+}
+
 /// The host of rank 2 refuses its packets from the middle of a call on.
 FlightJob job_with_refusals(int error, double at_ms = 60) {
   Story story(3);
