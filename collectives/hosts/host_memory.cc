@@ -40,6 +40,16 @@ Board& HostMemory::board(std::uint32_t tag, std::uint32_t rank) const {
   return reinterpret_cast<Board*>(base_ + boards_at(shape_))[tag * shape_.ranks + rank];
 }
 
+std::uint64_t HostMemory::lacking(std::uint32_t tag, Part part, Position wanted) const {
+  std::uint64_t ranks = 0;
+  for (std::uint32_t rank = 0; rank < shape_.ranks; ++rank) {
+    const auto& done = board(tag, rank).done[static_cast<std::size_t>(part)];
+    const bool reached = has_reached(done.load(std::memory_order_acquire), wanted);
+    ranks |= std::uint64_t{reached ? 0u : 1u} << rank;
+  }
+  return ranks;
+}
+
 std::byte* HostMemory::input(std::uint32_t tag, std::uint32_t place, std::uint32_t rank) const {
   const std::uint64_t index = std::uint64_t{tag} * shape_.places + place;
   return base_ + places_at(shape_) + index * bytes_of_place(shape_) +

@@ -1,9 +1,9 @@
 // The memory that the ranks of a host share: for each tag a ring of places for data, and a board
 // for each rank, which says what the rank calls and how far it is.
 //
-// Only positions, numbers of calls and data come out of this memory, and nothing that becomes an
-// address: a process that fills it with garbage spoils results, but nobody reads or writes outside
-// of it. There are no locks in it, so a rank that stops blocks nobody by what it holds.
+// Readers take positions, numbers of calls and data from this memory, and nothing that becomes an
+// address. So a process that fills it with garbage spoils results, and nothing outside the memory.
+// The memory has no locks: a rank that stops holds nothing that others need.
 //
 //   sleep words   one for each rank
 //   boards        of tag 0: of each rank; of tag 1: ...
@@ -69,7 +69,7 @@ struct alignas(64) Board {
   std::array<CallBoard, kCalls> calls;             // by number % kCalls
 };
 
-/// Says that a rank sleeps, and for what it waits (collectives/engine/hosts/host_calls.h).
+/// Whether a rank sleeps, and its wish then (collectives/engine/hosts/host_calls.h).
 struct alignas(64) SleepWord {
   std::atomic<std::uint64_t> word;
 };
@@ -93,6 +93,8 @@ class HostMemory {
 
   std::atomic<std::uint64_t>& sleep_word(std::uint32_t rank) const;
   Board& board(std::uint32_t tag, std::uint32_t rank) const;
+  /// The ranks whose board of `tag` has not reached `position` with `part`. Bit r: local rank r.
+  std::uint64_t lacking(std::uint32_t tag, Part part, Position position) const;
   /// The input of `rank` at a place, and the result there: place_bytes each.
   std::byte* input(std::uint32_t tag, std::uint32_t place, std::uint32_t rank) const;
   std::byte* result(std::uint32_t tag, std::uint32_t place) const;

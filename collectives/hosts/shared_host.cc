@@ -158,8 +158,8 @@ std::uint32_t local_rank(const std::vector<Rank>& ranks, Rank rank) {
   return static_cast<std::uint32_t>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
 }
 
-/// The memory, and the bells by local rank; that of this rank stays empty.
-struct Things {
+/// The memory, and the bells by local rank. The bell of this rank stays empty.
+struct Handover {
   FileDescriptor memory;
   std::vector<PrivateDescriptor> bells;
 };
@@ -260,22 +260,22 @@ class Guests {
   std::size_t missing_;
 };
 
-/// At the lowest rank: meets the others, and gives all of them the same things.
-Result<Things> hand_out(const Door& door, const SharedHost::Options& options, std::uint64_t bytes,
-                        Time deadline) {
+/// At the lowest rank: meets the others, and gives all of them the memory and the bells.
+Result<Handover> hand_out(const Door& door, const SharedHost::Options& options, std::uint64_t bytes,
+                          Time deadline) {
   Guests guests(door, options);
   const auto met = guests.meet(deadline);
   auto memory = met ? make_memory(bytes) : Result<FileDescriptor>(fail(met.error()));
   auto answered = guests.answer(memory ? &*memory : nullptr);
   if (!memory) return fail(memory.error());
   if (!answered) return fail(answered.error());
-  Things things{.memory = *std::move(memory), .bells = {}};
-  for (FileDescriptor& bell : guests.take_bells()) things.bells.emplace_back(std::move(bell));
-  return things;
+  Handover handover{.memory = *std::move(memory), .bells = {}};
+  for (FileDescriptor& bell : guests.take_bells()) handover.bells.emplace_back(std::move(bell));
+  return handover;
 }
 
 /// At the other ranks.
-Result<Things> take(const SharedHost::Options& options, Time deadline) {
+Result<Handover> take(const SharedHost::Options& options, Time deadline) {
   const FileDescriptor socket = unix_socket();
   const auto [address, length] = abstract_address(options.lowest_door);
   if (!socket ||
@@ -299,12 +299,12 @@ Result<Things> take(const SharedHost::Options& options, Time deadline) {
   if (answer->descriptors.size() != options.ranks.size() + 1) {
     return fail(unavailable("the lowest rank of the host handed too little over"));
   }
-  Things things{.memory = std::move(answer->descriptors[0]), .bells = {}};
+  Handover handover{.memory = std::move(answer->descriptors[0]), .bells = {}};
   for (std::size_t rank = 0; rank < options.ranks.size(); ++rank) {
-    things.bells.emplace_back(rank == self ? FileDescriptor()
-                                           : std::move(answer->descriptors[rank + 1]));
+    handover.bells.emplace_back(rank == self ? FileDescriptor()
+                                             : std::move(answer->descriptors[rank + 1]));
   }
-  return things;
+  return handover;
 }
 
 }  // namespace
@@ -346,12 +346,12 @@ Result<std::unique_ptr<SharedHost>> SharedHost::share(Door door, const Options& 
     door.socket.reset();
     return fail(unavailable("this rank has no port that others can wake"));
   }
-  auto things = lowest ? hand_out(door, options, bytes, deadline) : take(options, deadline);
-  if (!things) return fail(things.error());
-  auto base = map_memory(things->memory, bytes);
+  auto handover = lowest ? hand_out(door, options, bytes, deadline) : take(options, deadline);
+  if (!handover) return fail(handover.error());
+  auto base = map_memory(handover->memory, bytes);
   if (!base) return fail(base.error());
   return std::unique_ptr<SharedHost>(
-      new SharedHost(options, shape, *base, std::move(things->bells)));
+      new SharedHost(options, shape, *base, std::move(handover->bells)));
 }
 
 SharedHost::SharedHost(const Options& options, const HostShape& shape, std::byte* base,

@@ -14,7 +14,7 @@ SHARED, LOOPBACK, MPI, GLOO = "shared memory", "loopback", "Open MPI", "Gloo rin
 CONTENDERS = [SHARED, LOOPBACK, MPI, GLOO]
 SIZES = [4 * KIB, 64 * KIB, MIB, 25 * MIB]
 RANKS = [2, 4, 8]
-# What is asked for: by size, the time of shared memory divided by that of Open MPI.
+# By size: the target for the time of shared memory, divided by the time of Open MPI.
 TARGETS = {4 * KIB: 2.0, MIB: 1.0, 25 * MIB: 1.0}
 
 

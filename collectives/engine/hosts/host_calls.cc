@@ -1,7 +1,6 @@
 #include "collectives/engine/hosts/host_calls.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
 namespace tarpon::hosts {
@@ -106,25 +105,6 @@ HostTag::Told HostTag::told(std::uint32_t rank, std::uint32_t number) const {
   return result;
 }
 
-bool HostTag::all_have_reached(Part part, Position wanted) const {
-  for (std::uint32_t rank = 0; rank < group_.memory.shape().ranks; ++rank) {
-    const Position at =
-        group_.memory.board(index_, rank).done[index_of(part)].load(std::memory_order_acquire);
-    if (!has_reached(at, wanted)) return false;
-  }
-  return true;
-}
-
-std::uint64_t HostTag::lacking(Part part, Position wanted) const {
-  std::uint64_t ranks = 0;
-  for (std::uint32_t rank = 0; rank < group_.memory.shape().ranks; ++rank) {
-    const Position at =
-        group_.memory.board(index_, rank).done[index_of(part)].load(std::memory_order_acquire);
-    if (!has_reached(at, wanted)) ranks |= bit(static_cast<Rank>(rank));
-  }
-  return ranks;
-}
-
 bool HostTag::is_free(std::uint32_t place) const {
   return !used_[place] || all_have_reached(Part::copy_out, *used_[place]);
 }
@@ -146,11 +126,7 @@ bool HostCalls::has_come_true(std::uint64_t word) const {
   if (tag >= group_.memory.shape().tags || part >= kParts) return true;  // garbage: let it look
   const Position wanted = position(static_cast<std::uint32_t>(word >> 24),
                                    static_cast<std::uint32_t>(word) & kMostSteps);
-  for (std::uint32_t rank = 0; rank < group_.memory.shape().ranks; ++rank) {
-    const Position at = group_.memory.board(tag, rank).done[part].load(std::memory_order_acquire);
-    if (!has_reached(at, wanted)) return false;
-  }
-  return true;
+  return group_.memory.lacking(tag, static_cast<Part>(part), wanted) == 0;
 }
 
 void HostCalls::ring(bool all) {

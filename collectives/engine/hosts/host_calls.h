@@ -3,7 +3,7 @@
 //
 // Calls of a tag do each part of their work in their order, so that all ranks use the places alike:
 // step k of call n works on place (n + k) % places. A rank writes to a place again when all ranks
-// have copied out what was there.
+// have copied out the step that was there before.
 //
 // Sleep. A rank that finds nothing to do writes its sleep word, looks once more, and sleeps. A rank
 // that has published something then reads the words of the others, and rings for those whose wish
@@ -74,16 +74,18 @@ class HostTag {
   Told told(std::uint32_t rank, std::uint32_t number) const;
 
   /// Whether all ranks of the host, this one included, have reached `position`.
-  bool all_have_reached(Part part, Position position) const;
+  bool all_have_reached(Part part, Position position) const { return lacking(part, position) == 0; }
   /// The local ranks that have not. Bit r: local rank r.
-  std::uint64_t lacking(Part part, Position position) const;
+  std::uint64_t lacking(Part part, Position position) const {
+    return group_.memory.lacking(index_, part, position);
+  }
 
   // -- places ------------------------------------------------------------------------------------
 
   std::uint32_t place(std::uint32_t number, std::uint32_t step) const {
     return (number + step) % group_.memory.shape().places;
   }
-  /// Whether what was last at a place is no longer needed.
+  /// Whether all ranks have copied out the step that was last at a place.
   bool is_free(std::uint32_t place) const;
   /// The place holds step `step` of call `number` from now on.
   void use(std::uint32_t place, std::uint32_t number, std::uint32_t step);
@@ -109,9 +111,9 @@ class HostTag {
 class HostWork {
  public:
   virtual ~HostWork() = default;
-  /// Does what the memory allows.
+  /// Does the work that the memory allows.
   virtual void move(Time now) = 0;
-  /// Whether the next step() does something.
+  /// Whether move() does something.
   virtual bool can_move() const = 0;
   /// What has to come true before it does; nullopt: one of several things.
   virtual std::optional<Wish> wish() const = 0;
@@ -135,8 +137,8 @@ class HostCalls {
   /// Whether ring() was called since the last time.
   bool take_moved() { return std::exchange(moved_, false); }
 
-  /// Does what the memory allows, in all calls. What is there counts before a timer or news of a
-  /// rank that is gone.
+  /// Does the work that the memory allows, in all calls. Call it before timers run, and before a
+  /// rank counts as gone: data that is in the memory by then still counts.
   void move(Time now);
 
   /// How many calls are open.

@@ -33,8 +33,8 @@ class HostPlan {
     const std::uint64_t first = std::uint64_t{step} * step_;
     return {first, std::min(step_, count_ - first)};
   }
-  /// Of the elements of a step, those that local rank `rank` adds up, from the first one of the
-  /// step on. REQUIRES: not whole().
+  /// The elements of a step that local rank `rank` adds up, counted from the beginning of the step.
+  /// REQUIRES: not whole().
   Range slice(std::uint32_t step, std::uint32_t rank) const {
     const std::uint64_t count = range(step).count;
     const std::uint64_t units = (count + alignment_ - 1) / alignment_;

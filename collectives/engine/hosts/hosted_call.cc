@@ -303,7 +303,8 @@ std::uint64_t HostedCall::awaited() const {
   return result;
 }
 
-/// Other ranks may let it move on for ever: what is there now takes no more turns than places.
+/// Data that is in the memory now takes at most two turns for each place. Other ranks may
+/// add more meanwhile: that waits for the next call of this function.
 void HostedCall::move(Time now) {
   const std::uint32_t turns = 2 * calls_.group().memory.shape().places;
   for (std::uint32_t turn = 0; turn < turns && can_move(); ++turn) advance(now);

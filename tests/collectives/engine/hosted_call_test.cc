@@ -406,7 +406,7 @@ TEST_P(HostedFaults, stopped_rank__is_waited_for_until_the_deadline_and_then_nam
   }
 }
 
-// What is there counts before the deadline that passed meanwhile, and before news of a death.
+// A rank stood still until its deadline, or until a rank died. Its result lies in the memory.
 TEST(HostedCallTest, rank_that_stood_still__takes_the_result_that_is_there) {
   for (const bool dies : {false, true}) {
     SimulatedJob job(one_host(3));
