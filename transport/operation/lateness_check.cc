@@ -75,6 +75,11 @@ void LatenessCheck::ask_all(Operation& operation, Time now) {
 
 void LatenessCheck::ask(Operation& operation, Rank peer, Time now) {
   if (!operation.asks_if_late || operation.late || participants_.is_dead(peer)) return;
+  // A rank that stood still meanwhile has not waited for the answers to an older question. It has
+  // not waited for those to this one either.
+  const Inquiry& inquiry = operation.inquiry;
+  const bool is_over = inquiry.unanswered > 0 && now >= inquiry.until;
+  if (is_over && now < operation.deadline) stop(operation, now);
   const bool is_new = operation.peers[peer].ask_if_late(now);
   alarm_.no_later_than(now);
   if (!is_new) return;

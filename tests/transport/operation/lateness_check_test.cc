@@ -91,6 +91,17 @@ TEST_F(LatenessCheckTest, ask__not_the_dead) {
   EXPECT_FALSE(asks());
 }
 
+TEST_F(LatenessCheckTest, ask__anew_after_a_stand_still_that_no_answer_could_end) {
+  check_.ask(operation_, 1, now_);
+  ASSERT_EQ(operation_.inquiry.until, now_ + kGrace);
+  now_ += 100ms;  // nothing ran meanwhile; then peer 2 is heard to have closed the operation
+  check_.ask(operation_, 2, now_);
+  EXPECT_EQ(operation_.inquiry.until, now_ + kGrace);
+  EXPECT_EQ(operation_.inquiry.unanswered, 1u);
+  EXPECT_EQ(check_.run(operation_, now_), now_ + kGrace);
+  EXPECT_TRUE(asks());
+}
+
 TEST_F(LatenessCheckTest, note_answer__a_packet_that_left_after_the_question) {
   now_ = kEnd - 2ms;
   check_.look(operation_, now_);

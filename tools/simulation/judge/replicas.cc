@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "collectives/engine/schedules/shards.h"
+#include "collectives/engine/schedules/tar_shards.h"
 #include "tools/reference/reference.h"
 #include "tools/simulation/simulated_call.h"
 
@@ -93,11 +93,11 @@ class Replicas {
   /// Checks that a late owner does not keep a shard that all others count as missing.
   void judge_owners() {
     if (call_.pending[0] && call_.pending[0]->report.coded) return;  // shards are no ranges
-    const ShardLayout layout{call_.count, element_bytes(call_.type), plan_.ranks};
-    for (std::uint32_t number = 0; number < plan_.ranks; ++number) {
-      const Range shard = layout.elements(number);
-      const Rank owner =
-          owner_of(number, plan_.mechanisms.rotation ? call_.number : 0, plan_.ranks);
+    const std::uint32_t turn = plan_.mechanisms.rotation ? call_.number : 0;
+    for (Rank owner = 0; owner < plan_.ranks; ++owner) {
+      const Range shard =
+          tar_shards(plan_.ranks, owner, turn, call_.count, element_bytes(call_.type), call_.shares)
+              .own;
       if (!has_something(owner, shard) || could_not_hear(owner)) continue;
       bool alone = true;
       for (Rank rank = 0; rank < plan_.ranks; ++rank) {
