@@ -234,6 +234,10 @@ void Engine::pass_over(const PendingCall& call, Time now) noexcept {
     ranks = mask_of(call.report.late_ranks);
   }
   endpoint_.abort(handle, static_cast<std::uint32_t>(reason), ranks);
+  const auto host_tag = hosts::host_tag(call.arguments.tag);
+  if (!host_calls_ || !host_tag || may_run_bounded(call.arguments)) return;
+  host_calls_->pass_over(*host_tag, call.report.operation,
+                         {.reason = static_cast<std::uint32_t>(reason), .blamed = ranks});
 }
 
 void Engine::handle_events(Time now) {

@@ -50,9 +50,7 @@ void HostTag::begin(std::uint32_t number, const SignatureBytes& signature,
     call.signature[i].store(word, std::memory_order_relaxed);
   }
   call.state.store(state_word(number, CallState::begun), std::memory_order_release);
-  for (const Part part : {Part::copy_in, Part::add_up, Part::copy_out}) {
-    if (waiting_[index_of(part)].empty()) publish(part, number, 0);
-  }
+  reach(number);
   for (const Part part : parts) waiting_[index_of(part)].push_back(number);
   next_number_ = number + 1;
 }
@@ -77,11 +75,28 @@ void HostTag::leave(Part part, std::uint32_t number) {
 }
 
 void HostTag::end(std::uint32_t number, const Ending& ending) {
+  tell(number, ending);
+  for (const Part part : {Part::copy_in, Part::add_up, Part::copy_out}) leave(part, number);
+}
+
+void HostTag::pass_over(std::uint32_t number, const Ending& ending) {
+  tell(number, ending);
+  next_number_ = number + 1;
+  reach(next_number_);
+}
+
+/// Tells that this rank is at call `number` with all parts that no earlier call waits for.
+void HostTag::reach(std::uint32_t number) {
+  for (const Part part : {Part::copy_in, Part::add_up, Part::copy_out}) {
+    if (waiting_[index_of(part)].empty()) publish(part, number, 0);
+  }
+}
+
+void HostTag::tell(std::uint32_t number, const Ending& ending) {
   CallBoard& call = own().calls[number % Board::kCalls];
   call.reason.store(ending.reason, std::memory_order_relaxed);
   call.blamed.store(ending.blamed, std::memory_order_relaxed);
   call.state.store(state_word(number, ending.state), std::memory_order_release);
-  for (const Part part : {Part::copy_in, Part::add_up, Part::copy_out}) leave(part, number);
 }
 
 HostTag::Told HostTag::told(std::uint32_t rank, std::uint32_t number) const {
@@ -113,10 +128,11 @@ void HostTag::use(std::uint32_t place, std::uint32_t number, std::uint32_t step)
   used_[place] = position(number, step + 1);
 }
 
-HostTag& HostCalls::tag(std::uint32_t index) {
-  auto& tag = tags_.at(index);
-  if (tag == nullptr) tag = std::make_unique<HostTag>(group_, index);
-  return *tag;
+HostCalls::HostCalls(const HostGroup& group) : group_(group) {
+  tags_.reserve(group.memory.shape().tags);
+  for (std::uint32_t index = 0; index < group.memory.shape().tags; ++index) {
+    tags_.emplace_back(group, index);
+  }
 }
 
 bool HostCalls::has_come_true(std::uint64_t word) const {
@@ -139,6 +155,12 @@ void HostCalls::ring(bool all) {
     if (word == kAwake || (!all && !has_come_true(word))) continue;
     if (sleeper.exchange(kAwake) != kAwake) group_.bells->ring(rank);
   }
+}
+
+void HostCalls::pass_over(std::uint32_t index, std::uint32_t number,
+                          const HostTag::Ending& ending) {
+  tags_.at(index).pass_over(number, ending);
+  ring(true);
 }
 
 void HostCalls::move(Time now) {

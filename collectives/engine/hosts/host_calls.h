@@ -15,7 +15,6 @@
 
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -60,6 +59,8 @@ class HostTag {
   };
   /// The call ends without a result: tells the other ranks, and leaves all parts.
   void end(std::uint32_t number, const Ending& ending);
+  /// This rank does not begin call `number`, which takes its number all the same.
+  void pass_over(std::uint32_t number, const Ending& ending);
 
   // -- the other ranks ---------------------------------------------------------------------------
 
@@ -98,6 +99,8 @@ class HostTag {
   std::uint32_t index() const { return index_; }
 
  private:
+  void tell(std::uint32_t number, const Ending& ending);
+  void reach(std::uint32_t number);
   Board& own() const { return group_.memory.board(index_, group_.self); }
 
   const HostGroup& group_;
@@ -122,12 +125,15 @@ class HostWork {
 class HostCalls {
  public:
   /// `group` outlives it.
-  explicit HostCalls(const HostGroup& group) : group_(group) {}
+  explicit HostCalls(const HostGroup& group);
 
   const HostGroup& group() const { return group_; }
 
   /// REQUIRES: `index` is one of host_tag().
-  HostTag& tag(std::uint32_t index);
+  HostTag& tag(std::uint32_t index) { return tags_.at(index); }
+
+  /// This rank does not begin call `number` of the tag: tells the other ranks why.
+  void pass_over(std::uint32_t index, std::uint32_t number, const HostTag::Ending& ending);
 
   void add(HostWork& work) { open_.push_back(&work); }
   void remove(HostWork& work) { std::erase(open_, &work); }
@@ -155,7 +161,7 @@ class HostCalls {
   bool has_come_true(std::uint64_t word) const;
 
   const HostGroup& group_;
-  std::array<std::unique_ptr<HostTag>, kHostTagsInAll> tags_;
+  std::vector<HostTag> tags_;  // by index
   std::vector<HostWork*> open_;
   bool moved_ = false;
 };

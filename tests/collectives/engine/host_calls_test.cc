@@ -112,6 +112,20 @@ TEST_F(HostCallsTest, end_of_a_call__wakes_all_whatever_they_wait_for) {
   EXPECT_EQ(told.blamed, 4u);
 }
 
+TEST_F(HostCallsTest, call_that_a_rank_does_not_begin__ends_at_the_others) {
+  ASSERT_TRUE(calls_[0]->fall_asleep());
+  calls_[2]->pass_over(0, 1, {.reason = 5, .blamed = 4});
+  EXPECT_TRUE(rung(0));
+  const HostTag::Told told = tag(0).told(2, 1);
+  EXPECT_EQ(told.state, CallState::given_up);
+  EXPECT_EQ(told.reason, 5u);
+  EXPECT_EQ(told.blamed, 4u);
+  EXPECT_EQ(tag(0).told(2, 0).state, CallState::begun);
+  EXPECT_NE(tag(0).lacking(Part::copy_in, position(0, 1)) & 4, 0u);  // call 0 goes on
+  tag(2).leave(Part::copy_in, 0);
+  EXPECT_EQ(tag(0).lacking(Part::copy_in, position(2, 0)) & 4, 0u);
+}
+
 TEST_F(HostCallsTest, calls__do_each_part_in_their_order) {
   HostTag& own = tag(0);
   own.begin(1, {}, kAll);
