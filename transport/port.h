@@ -6,6 +6,7 @@
 // protocol beyond the size of its header.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -81,6 +82,9 @@ struct PortStatistics {
   std::uint64_t local_path = 0;  // packets sent by that UDP socket
 };
 
+/// Names what ends the sleep of a port (transport/ports/wake_event.h).
+using BellName = std::array<char, 8>;
+
 class Port {
  public:
   virtual ~Port() = default;
@@ -121,9 +125,11 @@ class Port {
   /// Ends a wait() that is going on, or the next one. Any thread.
   virtual void wake() = 0;
 
-  /// A descriptor that ends a wait() as wake() does when somebody writes an 8-byte 1 into it, also
-  /// from another process; -1: the port has none.
-  virtual int wake_descriptor() const { return -1; }
+  /// The bell that ends a wait() from another process; zeros: the port has none, and cannot ring.
+  virtual BellName bell() const { return {}; }
+  /// Ends a wait() of the port with that bell, in this network namespace. Never blocks.
+  /// REQUIRES: bell() is not zeros.
+  virtual void ring(const BellName& /*bell*/) {}
 
   /// Ends PortCapabilities::multicasts: no packet for all ranks is sent or received any more.
   virtual void end_multicast() {}

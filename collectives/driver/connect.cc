@@ -238,16 +238,15 @@ std::string against_sharing(const std::vector<RankInfo>& ranks) {
 /// Shares memory with the other ranks. Null if a rank cannot; the info of the offer says why if it
 /// is this one.
 std::unique_ptr<hosts::SharedHost> share_memory(Offer& offer, ControlChannel& control,
-                                                const std::vector<RankInfo>& ranks,
-                                                const Port* port, Time deadline) {
+                                                const std::vector<RankInfo>& ranks, Port* port,
+                                                Time deadline) {
   if (!against_sharing(ranks).empty()) return nullptr;
-  hosts::SharedHost::Options options{
-      .ranks = {},
-      .self = control.rank(),
-      .job = control.job(),
-      .lowest_door = ranks[0].door,
-      .wake_descriptor = port == nullptr ? -1 : port->wake_descriptor(),
-      .is_broken = [&control] { return control.is_broken(); }};
+  hosts::SharedHost::Options options{.ranks = {},
+                                     .self = control.rank(),
+                                     .job = control.job(),
+                                     .lowest_door = ranks[0].door,
+                                     .port = port,
+                                     .is_broken = [&control] { return control.is_broken(); }};
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     options.ranks.push_back(static_cast<Rank>(rank));
   }

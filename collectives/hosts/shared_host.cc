@@ -18,6 +18,7 @@
 
 #include "collectives/hosts/host_tags.h"
 #include "transport/clock.h"
+#include "xdp/base/private_descriptor.h"
 #include "xdp/base/system_limits.h"
 
 namespace tarpon::hosts {
@@ -25,7 +26,6 @@ namespace {
 
 constexpr std::uint32_t kMagic = 0x74726873;
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-constexpr std::size_t kMostDescriptors = 65;  // the memory, and 64 bells
 
 /// What a rank says at the door of the lowest one, and the answer.
 struct Message {
@@ -33,11 +33,12 @@ struct Message {
   std::uint32_t job = 0;
   std::uint32_t rank = 0;  // local rank
   std::uint32_t good = 0;  // 0: the sender cannot share memory
+  BellNames bells{};       // of an answer: all; else the sender's own
 };
 
 struct Received {
   Message message;
-  std::vector<FileDescriptor> descriptors;
+  FileDescriptor memory;
 };
 
 Error unavailable(std::string text) {
@@ -81,21 +82,21 @@ Result<void> check_user(int socket) {
   return fail(unavailable(fmt::format("ranks of users {} and {}", ::geteuid(), peer.uid)));
 }
 
-Result<void> send(int socket, const Message& message, const std::vector<int>& descriptors) {
-  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kMostDescriptors * sizeof(int))> control{};
+/// `memory`: a descriptor to send along; -1: none.
+Result<void> send(int socket, const Message& message, int memory = -1) {
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int))> control{};
   iovec part{.iov_base = const_cast<Message*>(&message), .iov_len = sizeof message};
   msghdr header{};
   header.msg_iov = &part;
   header.msg_iovlen = 1;
-  if (!descriptors.empty()) {
-    const std::size_t bytes = descriptors.size() * sizeof(int);
+  if (memory >= 0) {
     header.msg_control = control.data();
-    header.msg_controllen = CMSG_SPACE(bytes);
+    header.msg_controllen = control.size();
     cmsghdr* const rights = CMSG_FIRSTHDR(&header);
     rights->cmsg_level = SOL_SOCKET;
     rights->cmsg_type = SCM_RIGHTS;
-    rights->cmsg_len = CMSG_LEN(bytes);
-    std::memcpy(CMSG_DATA(rights), descriptors.data(), bytes);
+    rights->cmsg_len = CMSG_LEN(sizeof memory);
+    std::memcpy(CMSG_DATA(rights), &memory, sizeof memory);
   }
   if (::sendmsg(socket, &header, MSG_NOSIGNAL) == sizeof message) return {};
   return fail(failed("cannot hand memory over"));
@@ -107,7 +108,8 @@ Error cannot_share(Rank rank) {
 
 /// Reads a message that is there.
 Result<Received> receive(int socket) {
-  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kMostDescriptors * sizeof(int))> control{};
+  // The kernel closes further descriptors, which have no room here.
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int))> control{};
   Received received;
   iovec part{.iov_base = &received.message, .iov_len = sizeof received.message};
   msghdr header{};
@@ -116,14 +118,12 @@ Result<Received> receive(int socket) {
   header.msg_control = control.data();
   header.msg_controllen = control.size();
   const ssize_t got = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
-  for (cmsghdr* rights = CMSG_FIRSTHDR(&header); got >= 0 && rights != nullptr;
-       rights = CMSG_NXTHDR(&header, rights)) {
-    if (rights->cmsg_level != SOL_SOCKET || rights->cmsg_type != SCM_RIGHTS) continue;
-    for (std::size_t at = 0; CMSG_LEN(at + sizeof(int)) <= rights->cmsg_len; at += sizeof(int)) {
-      int descriptor = -1;
-      std::memcpy(&descriptor, CMSG_DATA(rights) + at, sizeof descriptor);
-      received.descriptors.emplace_back(descriptor);
-    }
+  const cmsghdr* const rights = got < 0 ? nullptr : CMSG_FIRSTHDR(&header);
+  if (rights != nullptr && rights->cmsg_level == SOL_SOCKET && rights->cmsg_type == SCM_RIGHTS &&
+      rights->cmsg_len >= CMSG_LEN(sizeof(int))) {
+    int descriptor = -1;
+    std::memcpy(&descriptor, CMSG_DATA(rights), sizeof descriptor);
+    received.memory = FileDescriptor(descriptor);
   }
   if (got != sizeof received.message || received.message.magic != kMagic) {
     return fail(unavailable("a rank of the host has ended"));
@@ -158,11 +158,14 @@ std::uint32_t local_rank(const std::vector<Rank>& ranks, Rank rank) {
   return static_cast<std::uint32_t>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
 }
 
-/// The memory, and the bells by local rank. The bell of this rank stays empty.
 struct Handover {
   FileDescriptor memory;
-  std::vector<PrivateDescriptor> bells;
+  BellNames bells{};
 };
+
+BellName bell_of(const SharedHost::Options& options) {
+  return options.port == nullptr ? BellName{} : options.port->bell();
+}
 
 /// The other ranks of the host, at the door of the lowest one. A process that is none of them, or
 /// says nothing, keeps nobody waiting.
@@ -172,8 +175,9 @@ class Guests {
       : door_(door),
         options_(options),
         sockets_(options.ranks.size()),
-        bells_(options.ranks.size()),
-        missing_(options.ranks.size() - 1) {}
+        missing_(options.ranks.size() - 1) {
+    bells_[0] = bell_of(options);
+  }
 
   /// Returns when all have come. Errors: unavailable: one does not come, or cannot share memory.
   Result<void> meet(Time deadline) {
@@ -196,23 +200,18 @@ class Guests {
     return {};
   }
 
-  /// Gives the memory and all bells to all guests; null: tells them that there is none.
-  Result<void> answer(const FileDescriptor* memory) const {
-    std::vector<int> given;
-    if (memory != nullptr) given = {memory->get(), options_.wake_descriptor};
-    for (std::size_t rank = 1; rank < bells_.size() && memory != nullptr; ++rank) {
-      given.push_back(bells_[rank].get());
-    }
+  /// Gives the memory and all bells to all guests; -1: tells them that there is none.
+  Result<void> answer(int memory) const {
+    const Message message{.job = options_.job, .good = memory >= 0, .bells = bells_};
     Result<void> result;
     for (const FileDescriptor& socket : sockets_) {
       if (!socket) continue;
-      auto sent = send(socket.get(), {.job = options_.job, .good = memory != nullptr}, given);
-      if (!sent) result = sent;
+      if (auto sent = send(socket.get(), message, memory); !sent) result = sent;
     }
     return result;
   }
 
-  std::vector<FileDescriptor> take_bells() { return std::move(bells_); }
+  const BellNames& bells() const { return bells_; }
 
  private:
   static constexpr std::size_t kMostUnknown = 128;
@@ -244,10 +243,8 @@ class Guests {
     const std::uint32_t rank = hello->message.rank;
     if (rank == 0 || rank >= sockets_.size() || sockets_[rank]) return {};
     sockets_[rank] = std::move(socket);
-    if (hello->message.good == 0 || hello->descriptors.size() != 1) {
-      return fail(cannot_share(options_.ranks[rank]));
-    }
-    bells_[rank] = std::move(hello->descriptors[0]);
+    if (hello->message.good == 0) return fail(cannot_share(options_.ranks[rank]));
+    bells_[rank] = hello->message.bells[rank];
     --missing_;
     return {};
   }
@@ -256,7 +253,7 @@ class Guests {
   const SharedHost::Options& options_;
   std::vector<FileDescriptor> unknown_;
   std::vector<FileDescriptor> sockets_;  // by local rank
-  std::vector<FileDescriptor> bells_;    // by local rank
+  BellNames bells_{};
   std::size_t missing_;
 };
 
@@ -266,12 +263,10 @@ Result<Handover> hand_out(const Door& door, const SharedHost::Options& options, 
   Guests guests(door, options);
   const auto met = guests.meet(deadline);
   auto memory = met ? make_memory(bytes) : Result<FileDescriptor>(fail(met.error()));
-  auto answered = guests.answer(memory ? &*memory : nullptr);
+  auto answered = guests.answer(memory ? memory->get() : -1);
   if (!memory) return fail(memory.error());
   if (!answered) return fail(answered.error());
-  Handover handover{.memory = *std::move(memory), .bells = {}};
-  for (FileDescriptor& bell : guests.take_bells()) handover.bells.emplace_back(std::move(bell));
-  return handover;
+  return Handover{.memory = *std::move(memory), .bells = guests.bells()};
 }
 
 /// At the other ranks.
@@ -283,12 +278,12 @@ Result<Handover> take(const SharedHost::Options& options, Time deadline) {
     return fail(failed("the door of the lowest rank of the host"));
   }
   if (auto good = check_user(socket.get()); !good) return fail(good.error());
-  const bool willing = options.wake_descriptor >= 0;
+  const BellName bell = bell_of(options);
+  const bool willing = bell != BellName{};
   const std::uint32_t self = local_rank(options.ranks, options.self);
-  const Message hello{.job = options.job, .rank = self, .good = willing ? 1u : 0u};
-  auto sent = send(socket.get(), hello,
-                   willing ? std::vector<int>{options.wake_descriptor} : std::vector<int>{});
-  if (!sent) return fail(sent.error());
+  Message hello{.job = options.job, .rank = self, .good = willing};
+  hello.bells[self] = bell;
+  if (auto sent = send(socket.get(), hello); !sent) return fail(sent.error());
   if (!willing) return fail(unavailable("this rank has no port that others can wake"));
   if (!wait_for({{socket.get(), POLLIN, 0}}, options, deadline)) {
     return fail(unavailable(fmt::format("rank {} does not answer", options.ranks[0])));
@@ -296,15 +291,10 @@ Result<Handover> take(const SharedHost::Options& options, Time deadline) {
   auto answer = receive(socket.get());
   if (!answer) return fail(answer.error());
   if (answer->message.good == 0) return fail(unavailable("a rank of the host shares no memory"));
-  if (answer->descriptors.size() != options.ranks.size() + 1) {
-    return fail(unavailable("the lowest rank of the host handed too little over"));
+  if (!answer->memory) {
+    return fail(unavailable("the lowest rank of the host handed no memory over"));
   }
-  Handover handover{.memory = std::move(answer->descriptors[0]), .bells = {}};
-  for (std::size_t rank = 0; rank < options.ranks.size(); ++rank) {
-    handover.bells.emplace_back(rank == self ? FileDescriptor()
-                                             : std::move(answer->descriptors[rank + 1]));
-  }
-  return handover;
+  return Handover{.memory = std::move(answer->memory), .bells = answer->message.bells};
 }
 
 }  // namespace
@@ -323,17 +313,14 @@ Result<Door> open_door() {
   return door;
 }
 
-/// Rings by writing into the descriptors of the ranks.
 class SharedHost::Ringer : public Bells {
  public:
-  explicit Ringer(std::vector<PrivateDescriptor> bells) : bells_(std::move(bells)) {}
-  void ring(std::uint32_t rank) override {
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = ::write(bells_[rank].get(), &one, sizeof one);
-  }
+  Ringer(Port& port, const BellNames& bells) : port_(port), bells_(bells) {}
+  void ring(std::uint32_t rank) override { port_.ring(bells_[rank]); }
 
  private:
-  const std::vector<PrivateDescriptor> bells_;  // by local rank
+  Port& port_;
+  const BellNames bells_;
 };
 
 Result<std::unique_ptr<SharedHost>> SharedHost::share(Door door, const Options& options,
@@ -342,7 +329,7 @@ Result<std::unique_ptr<SharedHost>> SharedHost::share(Door door, const Options& 
                         .tags = kHostTagsInAll};
   const std::uint64_t bytes = HostMemory::bytes(shape);
   const bool lowest = options.self == options.ranks.front();
-  if (lowest && options.wake_descriptor < 0) {
+  if (lowest && bell_of(options) == BellName{}) {
     door.socket.reset();
     return fail(unavailable("this rank has no port that others can wake"));
   }
@@ -350,15 +337,14 @@ Result<std::unique_ptr<SharedHost>> SharedHost::share(Door door, const Options& 
   if (!handover) return fail(handover.error());
   auto base = map_memory(handover->memory, bytes);
   if (!base) return fail(base.error());
-  return std::unique_ptr<SharedHost>(
-      new SharedHost(options, shape, *base, std::move(handover->bells)));
+  return std::unique_ptr<SharedHost>(new SharedHost(options, shape, *base, handover->bells));
 }
 
 SharedHost::SharedHost(const Options& options, const HostShape& shape, std::byte* base,
-                       std::vector<PrivateDescriptor> bells)
+                       const BellNames& bells)
     : base_(base),
       bytes_(HostMemory::bytes(shape)),
-      bells_(std::make_unique<Ringer>(std::move(bells))),
+      bells_(std::make_unique<Ringer>(*options.port, bells)),
       group_{.memory = HostMemory(base, shape),
              .ranks = options.ranks,
              .self = local_rank(options.ranks, options.self),

@@ -2,10 +2,12 @@
 //
 // The lowest of these ranks makes the memory, a sealed memfd, so that nobody can shorten it, and no
 // file system is needed. It hands the memory over by an abstract UNIX socket, its door, together
-// with the descriptors that end the sleep of each rank. It belongs to no file: the kernel frees it
-// when the last process that has it is gone, however it ended.
+// with the names of all bells. The memory belongs to no file: the kernel frees it when the last
+// process that has it is gone, however that process ended.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -13,13 +15,16 @@
 #include <vector>
 
 #include "collectives/hosts/host_group.h"
+#include "transport/port.h"
 #include "transport/rank.h"
 #include "transport/time.h"
 #include "xdp/base/file_descriptor.h"
-#include "xdp/base/private_descriptor.h"
 #include "xdp/base/result.h"
 
 namespace tarpon::hosts {
+
+inline constexpr std::size_t kMostLocalRanks = 64;
+using BellNames = std::array<BellName, kMostLocalRanks>;  // by local rank
 
 /// Where a rank hands memory over: a socket that listens, with a random name.
 struct Door {
@@ -35,9 +40,10 @@ class SharedHost {
   struct Options {
     std::vector<Rank> ranks;  // of the host, ascending; this one is among them
     Rank self = 0;
-    std::uint32_t job = 0;     // cookie: a process without it gets nothing
-    std::string lowest_door;   // name of the door of the lowest rank
-    int wake_descriptor = -1;  // of this rank's port; -1: this rank has none, and no rank shares
+    std::uint32_t job = 0;    // cookie: a process without it gets nothing
+    std::string lowest_door;  // name of the door of the lowest rank
+    /// Of this rank; outlives the SharedHost. Null, or without a bell: no rank shares.
+    Port* port = nullptr;
     /// Whether another rank has failed meanwhile: no rank waits any longer. Asked every 50 ms.
     std::function<bool()> is_broken = nullptr;
   };
@@ -56,7 +62,7 @@ class SharedHost {
  private:
   class Ringer;
   SharedHost(const Options& options, const HostShape& shape, std::byte* base,
-             std::vector<PrivateDescriptor> bells);
+             const BellNames& bells);
 
   std::byte* const base_;
   const std::uint64_t bytes_;

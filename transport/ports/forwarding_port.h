@@ -27,7 +27,8 @@ class ForwardingPort : public Port {
   std::span<const RxPacket> receive(Time now) override { return inner_->receive(now); }
   void wait(Time now, Time until) override { inner_->wait(now, until); }
   void wake() override { inner_->wake(); }
-  int wake_descriptor() const override { return inner_->wake_descriptor(); }
+  BellName bell() const override { return inner_->bell(); }
+  void ring(const BellName& bell) override { inner_->ring(bell); }
   void end_multicast() override { inner_->end_multicast(); }
   void publish(std::uint32_t tag, std::uint32_t lowest) override { inner_->publish(tag, lowest); }
   PortStatistics statistics() const override { return inner_->statistics(); }

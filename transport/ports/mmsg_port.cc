@@ -116,11 +116,8 @@ void MmsgPort::wait(Time now, Time until) {
   ++counted_.waits;
   if (ready <= 0) return;
   if (polled[1].revents != 0) {
-    std::uint64_t count = 0;
-    // Cannot block: this thread alone reads, and ppoll saw the count.
-    [[maybe_unused]] const ssize_t got = ::read(event_.fd(), &count, sizeof count);
+    event_.drain();
     ++counted_.system_calls;
-    event_.consumed();
   }
   if (blocked && (polled[2].revents & POLLOUT) != 0) flush();
 }
@@ -128,7 +125,7 @@ void MmsgPort::wait(Time now, Time until) {
 Result<std::unique_ptr<Port>> make_mmsg_port(UdpSocket socket, std::vector<sockaddr_in> peers,
                                              UdpPortOptions options, UdpFlows flows) {
   if (auto valid = check_udp_options(options, peers); !valid) return fail(valid.error());
-  auto event = WakeEvent::open();
+  auto event = WakeEvent::open_bell();
   if (!event) return fail(event.error());
   auto port = std::make_unique<MmsgPort>("mmsg", std::move(socket), peers, options,
                                          std::move(flows), std::move(*event));

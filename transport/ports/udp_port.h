@@ -26,7 +26,8 @@ class UdpPort : public Port {
   bool holds(Lender lender) const override { return trains_.holds(lender); }
   void drop_unsent(Lender lender) override { trains_.drop_queued(lender); }
   void wake() override { event_.wake(); }
-  int wake_descriptor() const override { return event_.fd(); }
+  BellName bell() const override { return event_.name(); }
+  void ring(const BellName& bell) override { event_.ring(bell); }
   void end_multicast() override;
   PortStatistics statistics() const override;
   std::optional<Error> failure() const override { return failure_; }

@@ -1,12 +1,21 @@
-// Ends a sleep of the driving thread from any other thread: an eventfd with a memory.
+// Ends a sleep of the driving thread from any other thread, and with a bell from any other process
+// of the network namespace.
+//
+// A bell is an abstract UNIX datagram socket. A rank needs no descriptor of another one to ring: it
+// sends to the name of that rank's bell. A bell that is full can be read, so it needs no more.
 #pragma once
 
 #include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 #include <atomic>
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 
+#include "transport/port.h"
 #include "xdp/base/private_descriptor.h"
 #include "xdp/base/result.h"
 
@@ -22,16 +31,44 @@ class WakeEvent {
     return fd;
   }
 
-  explicit WakeEvent(FileDescriptor fd) : fd_(std::move(fd)) {}
+  /// A bell; an eventfd where this process may have no abstract UNIX sockets.
+  static Result<FileDescriptor> open_bell() {
+    FileDescriptor fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    if (!fd && errno == EMFILE) return fail_system(errno, "UNIX socket for wake-ups");
+    // An address without a name has the kernel choose a free one.
+    const sockaddr_un any{.sun_family = AF_UNIX, .sun_path = {}};
+    const auto* const address = reinterpret_cast<const sockaddr*>(&any);
+    if (!fd || ::bind(fd.get(), address, sizeof any.sun_family) != 0) return open();
+    return fd;
+  }
+
+  /// Takes what open() or open_bell() returned.
+  explicit WakeEvent(FileDescriptor fd) : name_(name_of(fd.get())), fd_(std::move(fd)) {}
 
   int fd() const { return fd_.get(); }
+
+  /// Zeros: other processes cannot ring.
+  const BellName& name() const { return name_; }
 
   /// Makes fd() readable. At most one system call between two calls of consumed().
   void wake() {
     if (pending_.exchange(true, std::memory_order_acq_rel)) return;
+    if (name_ != BellName{}) return ring(name_);
     const std::uint64_t one = 1;
     // Cannot fail: the counter never exceeds 1.
     [[maybe_unused]] const ssize_t written = ::write(fd_.get(), &one, sizeof one);
+  }
+
+  /// Rings the bell of another port. Never blocks. REQUIRES: name() is not zeros.
+  void ring(const BellName& bell) const {
+    sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
+    std::memcpy(address.sun_path + 1, bell.data(), bell.size());
+    const auto length = offsetof(sockaddr_un, sun_path) + 1 + ::strnlen(bell.data(), bell.size());
+    const std::uint64_t one = 1;
+    // Fails where the bell is full, which can be read then, or gone with its rank.
+    [[maybe_unused]] const ssize_t sent =
+        ::sendto(fd_.get(), &one, sizeof one, MSG_DONTWAIT | MSG_NOSIGNAL,
+                 reinterpret_cast<const sockaddr*>(&address), static_cast<socklen_t>(length));
   }
 
   /// Reads fd(), which is readable.
@@ -46,6 +83,17 @@ class WakeEvent {
   void consumed() { pending_.exchange(false, std::memory_order_acq_rel); }
 
  private:
+  static BellName name_of(int fd) {
+    sockaddr_un address{};
+    socklen_t length = sizeof address;
+    BellName name{};
+    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) return name;
+    // A name of the kernel's choice is a zero and five digits.
+    std::memcpy(name.data(), address.sun_path + 1, name.size());
+    return name;
+  }
+
+  const BellName name_;
   PrivateDescriptor fd_;
   std::atomic<bool> pending_{false};
 };

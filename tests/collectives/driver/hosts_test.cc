@@ -15,8 +15,9 @@
 #include "collectives/hosts/shared_host.h"
 #include "collectives/reserved_tags.h"
 #include "tests/support/live_job.h"
+#include "tests/support/port_traffic.h"
 #include "transport/clock.h"
-#include "transport/ports/wake_event.h"
+#include "transport/ports/mmsg_port.h"
 
 namespace tarpon::hosts_test {
 namespace {
@@ -116,6 +117,7 @@ TEST(HostsTest, differing_option__is_named) {
 
 /// Ranks of one host that hand memory over, as threads.
 struct Meeting {
+  std::vector<std::unique_ptr<Port>> ports;
   std::vector<Result<std::unique_ptr<hosts::SharedHost>>> results;
   Duration took{};
 };
@@ -123,15 +125,18 @@ struct Meeting {
 template <typename Change>
 Meeting meet(std::uint32_t ranks, Change change, Duration patience = 10s) {
   std::vector<hosts::Door> doors;
-  std::vector<FileDescriptor> events;
   std::vector<Rank> all;
+  Meeting meeting;
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
     doors.push_back(*hosts::open_door());
-    events.push_back(*WakeEvent::open());
+    UdpSocket socket = test::open_socket();
+    const std::vector<sockaddr_in> self = {socket.local()};
+    auto port = make_mmsg_port(std::move(socket), self);
+    EXPECT_TRUE(port) << port.error().message;
+    meeting.ports.push_back(std::move(*port));
     all.push_back(static_cast<Rank>(rank));
   }
   const std::string lowest = doors[0].name;
-  Meeting meeting;
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
     meeting.results.emplace_back(fail(Error::Code::unavailable, "not called"));
   }
@@ -141,7 +146,7 @@ Meeting meet(std::uint32_t ranks, Change change, Duration patience = 10s) {
                                        .self = rank,
                                        .job = 77,
                                        .lowest_door = lowest,
-                                       .wake_descriptor = events[rank].get()};
+                                       .port = meeting.ports[rank].get()};
     if (!change(rank, options)) return;
     meeting.results[rank] =
         hosts::SharedHost::share(std::move(doors[rank]), options, start + patience);
@@ -164,12 +169,25 @@ TEST(SharedHostTest, all_see_one_memory_which_is_zero_at_first) {
   }
 }
 
+TEST(SharedHostTest, each_rings_the_others) {
+  const Meeting meeting = meet(3, [](Rank, auto&) { return true; });
+  for (const Rank from : {Rank{0}, Rank{1}, Rank{2}}) {
+    for (const Rank to : {Rank{0}, Rank{1}, Rank{2}}) {
+      if (from == to) continue;
+      (*meeting.results[from])->group().bells->ring(to);
+      const Time start = monotonic_now();
+      meeting.ports[to]->wait(start, start + 60s);
+      EXPECT_LT(monotonic_now() - start, 60s);
+    }
+  }
+}
+
 TEST(SharedHostTest, rank_without_a_port__tells_the_others_at_once) {
   for (const Rank lacking : {Rank{0}, Rank{2}}) {
     const Meeting meeting = meet(
         3,
         [lacking](Rank rank, auto& options) {
-          if (rank == lacking) options.wake_descriptor = -1;
+          if (rank == lacking) options.port = nullptr;
           return true;
         },
         60s);

@@ -31,6 +31,35 @@ TEST_P(PortTest, wake_ends_the_next_wait) {
   }
 }
 
+TEST_P(PortTest, ring__ends_one_wait_of_the_other_port) {
+  auto ports = make_world(2);
+  for (int round = 0; round < 50; ++round) {
+    ports[1]->ring(ports[0]->bell());
+    const Time start = monotonic_now();
+    ports[0]->wait(start, start + 60s);
+    EXPECT_LT(monotonic_now() - start, 60s);
+  }
+  EXPECT_LE(ports[0]->statistics().waits, 50u);
+}
+
+TEST_P(PortTest, full_bell__blocks_nobody_and_ends_the_wait) {
+  auto ports = make_world(2);
+  for (int i = 0; i < 10'000; ++i) ports[1]->ring(ports[0]->bell());
+  ports[0]->wake();
+  const Time start = monotonic_now();
+  ports[0]->wait(start, start + 60s);
+  EXPECT_LT(monotonic_now() - start, 60s);
+}
+
+TEST_P(PortTest, bell_of_a_port_that_is_gone__does_nothing) {
+  auto ports = make_world(2);
+  const BellName gone = ports[0]->bell();
+  EXPECT_NE(gone, BellName{});
+  ports[0].reset();
+  ports[1]->ring(gone);
+  EXPECT_FALSE(ports[1]->failure());
+}
+
 TEST_P(PortTest, wake_from_another_thread) {
   auto ports = make_world(1);
   std::atomic<int> asked = 0;

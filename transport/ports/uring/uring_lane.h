@@ -41,7 +41,7 @@ struct UringLane {
   std::array<bool, 2> receives{};  // of the socket, and of the group
   bool wake = false;
   bool writable = false;
-  std::uint64_t wake_count = 0;  // where the armed read puts the eventfd's count
+  std::uint64_t wake_count = 0;  // where the armed read of the wake event puts its bytes
   // Received and not yet handed out; each holds a buffer, so there are never more.
   std::array<ReceivedBuffer, UringRing::kRxBuffers> stash{};
   std::size_t stash_begin = 0;

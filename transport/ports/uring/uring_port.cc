@@ -255,7 +255,7 @@ void UringPort::on_receive(const io_uring_cqe& completion) {
 }
 
 void UringPort::on_wake(const io_uring_cqe& completion) {
-  if (completion.res != static_cast<int>(sizeof lane_->wake_count)) return;
+  if (completion.res < 0) return;
   event_.consumed();
   woken_ = true;
 }
@@ -375,7 +375,7 @@ Result<std::unique_ptr<Port>> make_port(UdpSocket socket, std::span<const sockad
       return fail_system(errno, "O_NONBLOCK of the UDP socket");
     }
   }
-  auto event = WakeEvent::open();
+  auto event = WakeEvent::open_bell();
   if (!event) return fail(event.error());
   return std::make_unique<UringPort>(std::move(socket), peers, options, std::move(flows),
                                      std::move(*event), std::move(rings));

@@ -360,7 +360,7 @@ Result<std::unique_ptr<Port>> make_xdp_port(UdpSocket socket, xdp::Program progr
                      {.max_payload = options.max_payload, .job = options.job}, std::move(flows));
   if (!beside) return fail(beside.error());
   slow.port = std::move(*beside);
-  auto event = WakeEvent::open();
+  auto event = WakeEvent::open_bell();
   if (!event) return fail(event.error());
   auto neighbours = xdp::Neighbours::open(options.interface, options.prefers_interface);
   if (!neighbours) return fail(neighbours.error());

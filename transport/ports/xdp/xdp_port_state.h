@@ -57,7 +57,8 @@ class XdpPort final : public Port {
   std::span<const RxPacket> receive(Time now) override;
   void wait(Time now, Time until) override;
   void wake() override { event_.wake(); }
-  int wake_descriptor() const override { return event_.fd(); }
+  BellName bell() const override { return event_.name(); }
+  void ring(const BellName& bell) override { event_.ring(bell); }
   void end_multicast() override;
   void publish(std::uint32_t tag, std::uint32_t lowest_open) override;
   PortStatistics statistics() const override;
