@@ -134,11 +134,26 @@ struct LocalNetwork {
   }
 };
 
+/// Prints what the queues of links have dropped, if the links have a rate.
+void report_queues(const Testbed& testbed, std::FILE* text) {
+  const auto queues = testbed.queues();
+  if (!queues) return;
+  for (const auto& [name, queue] :
+       {std::pair("links to ranks", queues->to_hosts), {"links from ranks", queues->from_hosts}}) {
+    const std::uint64_t all = queue.packets + queue.dropped;
+    if (all == 0) continue;
+    fmt::print(
+        text, "# {:<20} : carried {} packets ({:.1f} MB); {:.2f} % more had no room in the queue\n",
+        name, queue.packets, static_cast<double>(queue.bytes) * 1e-6,
+        100 * static_cast<double>(queue.dropped) / static_cast<double>(all));
+  }
+}
+
 /// Prints what the bridge has lost, if it was told to lose anything.
 void report(const Testbed& testbed, std::FILE* text) {
   TestbedLossCounters sum;
-  for (std::uint32_t rank = 0; rank < testbed.ranks(); ++rank) {
-    const auto counters = testbed.loss_counters(static_cast<Rank>(rank));
+  for (std::uint32_t host = 0; host < testbed.hosts(); ++host) {
+    const auto counters = testbed.loss_counters(host);
     if (!counters) return;
     sum.passed += counters->passed;
     sum.dropped += counters->dropped;
@@ -205,7 +220,10 @@ int run_ranks(const JobOptions& options, const std::function<int(const LaunchPla
   if (!foreign) erase_progress(STDERR_FILENO);  // of a rank that was killed
   if (!ended) return report(ended.error());
   if (ended->ok()) {
-    if (network->testbed) report(*network->testbed, options.text);
+    if (network->testbed) {
+      report_queues(*network->testbed, options.text);
+      report(*network->testbed, options.text);
+    }
     return network->background ? report(*network->background, options) : 0;
   }
   // A rank of ours that exits with a code has said why.

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -18,9 +20,9 @@
 namespace tarpon {
 namespace {
 
-constexpr std::uint32_t kMaxRanks =
+constexpr std::uint32_t kMaxHosts =
     250;  // one digit group of the address, and below the loss ports
-static_assert(kMaxRanks <= TARPON_LOSS_MAX_PORTS);
+static_assert(kMaxHosts <= TARPON_LOSS_MAX_PORTS);
 
 tl::unexpected<Error> refuse(std::string message) {
   return fail(Error::Code::invalid_argument, std::move(message));
@@ -103,9 +105,12 @@ Result<void> check_congestion(const std::string& wanted) {
 }
 
 Result<void> check(const TestbedOptions& options) {
-  if (options.ranks < 1 || options.ranks > kMaxRanks) {
-    return refuse(
-        fmt::format("a testbed of {} ranks: 1 to {} are possible", options.ranks, kMaxRanks));
+  if (options.places.per_host < 1)
+    return refuse("a testbed with 0 ranks on a host: give 1 or more");
+  const std::uint32_t hosts = options.places.hosts(options.ranks);
+  if (hosts < 1 || hosts > kMaxHosts) {
+    return refuse(fmt::format("a testbed of {} ranks on {} hosts: 1 to {} hosts are possible",
+                              options.ranks, hosts, kMaxHosts));
   }
   if (options.mtu < 576 || options.mtu > 65535) {
     return refuse(fmt::format("a testbed with MTU {}: 576 to 65535 are possible", options.mtu));
@@ -121,24 +126,34 @@ Result<void> check(const TestbedOptions& options) {
   return check_rates(options);
 }
 
-std::string address_of(Rank rank) {
-  return fmt::format("10.77.{}.{}", rank / 250, rank % 250 + 1);
+std::string address_of(std::uint32_t host) {
+  return fmt::format("10.77.0.{}", host + 1);
+}
+
+/// The value that one rank of `host` has in `values`; null: none has one.
+template <typename T>
+const T* of_host(const std::map<Rank, T>& values, const TestbedOptions& options,
+                 std::uint32_t host) {
+  for (const auto& [rank, value] : values) {
+    if (options.places.host_of(rank, options.ranks) == host) return &value;
+  }
+  return nullptr;
 }
 
 /// Commands for `ip -batch` that make bridge and links; run in the hub.
-std::string hub_batch(const TestbedOptions& options, const std::vector<FileDescriptor>& ranks) {
+std::string hub_batch(const TestbedOptions& options, const std::vector<FileDescriptor>& hosts) {
   const std::string shape = fmt::format("mtu {} numtxqueues {} numrxqueues {}", options.mtu,
                                         options.transmit_queues, options.receive_queues);
   fmt::memory_buffer text;
   auto out = std::back_inserter(text);
   fmt::format_to(out, "link add br0 mtu {} type bridge mcast_snooping 0\nlink set br0 up\n",
                  options.mtu);
-  for (std::uint32_t rank = 0; rank < options.ranks; ++rank) {
+  for (std::uint32_t host = 0; host < hosts.size(); ++host) {
     fmt::format_to(
         out,
         "link add index {} name p{} {} type veth peer name eth0 {} netns /proc/{}/fd/{}\n"
         "link set p{} master br0 up\n",
-        TARPON_LOSS_FIRST_IFINDEX + rank, rank, shape, shape, ::getpid(), ranks[rank].get(), rank);
+        TARPON_LOSS_FIRST_IFINDEX + host, host, shape, shape, ::getpid(), hosts[host].get(), host);
   }
   return fmt::to_string(text);
 }
@@ -148,8 +163,8 @@ bool needs_programs(const TestbedOptions& options) {
   return options.loss || options.police || !options.police_of.empty() || options.flow_limit;
 }
 
-std::string rank_batch(const TestbedOptions& options, Rank rank) {
-  const std::string address = address_of(rank);
+std::string host_batch(const TestbedOptions& options, std::uint32_t host) {
+  const std::string address = address_of(host);
   std::string text =
       fmt::format("link set lo up\naddress add {}/16 dev eth0\nlink set eth0 up\n", address);
   // Set it on the route: the system's setting cannot be changed where /proc/sys is read-only.
@@ -170,11 +185,10 @@ std::string shape(const std::string& device, const TestbedRate& rate) {
 /// Commands for `tc -batch`; run in the hub.
 std::string rate_batch(const TestbedOptions& options) {
   std::string text;
-  for (std::uint32_t rank = 0; rank < options.ranks; ++rank) {
-    const auto own = options.rate_of.find(static_cast<Rank>(rank));
-    if (own == options.rate_of.end() && !options.rate) continue;
-    text +=
-        shape(fmt::format("p{}", rank), own == options.rate_of.end() ? *options.rate : own->second);
+  for (std::uint32_t host = 0; host < options.places.hosts(options.ranks); ++host) {
+    const TestbedRate* const own = of_host(options.rate_of, options, host);
+    if (own == nullptr && !options.rate) continue;
+    text += shape(fmt::format("p{}", host), own == nullptr ? *options.rate : *own);
   }
   return text;
 }
@@ -205,6 +219,19 @@ tarpon_loss_config loss_config(const TestbedOptions& options) {
   return config;
 }
 
+/// Adds what the queues of links with a rate in a namespace have seen.
+Result<void> add_queues(int network_namespace, TestbedQueues& sum) {
+  const auto output = run_subprocess({{"tc", "-s", "-j", "qdisc", "show"}, "", network_namespace});
+  if (!output) return fail(output.error());
+  for (const auto& one : nlohmann::json::parse(*output, nullptr, /*allow_exceptions=*/false)) {
+    if (!one.is_object() || one.value("kind", "") != "tbf") continue;
+    sum.packets += one.value("packets", std::uint64_t{0});
+    sum.bytes += one.value("bytes", std::uint64_t{0});
+    sum.dropped += one.value("drops", std::uint64_t{0});
+  }
+  return {};
+}
+
 Result<void> run_batch(const char* program, std::string batch, int network_namespace) {
   const auto output =
       run_subprocess({{program, "-batch", "-"}, std::move(batch), network_namespace});
@@ -216,16 +243,16 @@ Result<void> run_batch(const char* program, std::string batch, int network_names
 
 struct Testbed::State {
   TestbedOptions options;
-  std::vector<FileDescriptor> ranks;
+  std::vector<FileDescriptor> hosts;
   FileDescriptor hub;
   std::optional<LossProgram> loss;
 
   Result<void> make_links() {
-    if (auto done = run_batch("ip", hub_batch(options, ranks), hub.get()); !done) return done;
-    for (std::uint32_t rank = 0; rank < options.ranks; ++rank) {
-      auto done = run_batch("ip", rank_batch(options, static_cast<Rank>(rank)), ranks[rank].get());
+    if (auto done = run_batch("ip", hub_batch(options, hosts), hub.get()); !done) return done;
+    for (std::uint32_t host = 0; host < hosts.size(); ++host) {
+      auto done = run_batch("ip", host_batch(options, host), hosts[host].get());
       if (done && options.uplink) {
-        done = run_batch("tc", shape("eth0", *options.uplink), ranks[rank].get());
+        done = run_batch("tc", shape("eth0", *options.uplink), hosts[host].get());
       }
       if (!done) return done;
     }
@@ -238,16 +265,16 @@ struct Testbed::State {
     auto program = LossProgram::load(loss_config(options));
     if (!program) return fail(program.error());
     loss = std::move(*program);
-    for (const FileDescriptor& rank : ranks) {
-      auto cut = in_network_namespace(rank.get(), [] { return cut_before_driver("eth0"); });
+    for (const FileDescriptor& host : hosts) {
+      auto cut = in_network_namespace(host.get(), [] { return cut_before_driver("eth0"); });
       if (!cut) return cut;
     }
     return in_network_namespace(hub.get(), [this]() -> Result<void> {
-      for (std::uint32_t rank = 0; rank < options.ranks; ++rank) {
-        const auto own = options.police_of.find(static_cast<Rank>(rank));
-        const auto limit = own == options.police_of.end() ? options.police : own->second;
-        if (auto done = loss->police(rank, loss_limit(limit)); !done) return done;
-        if (auto done = loss->attach(rank); !done) return done;
+      for (std::uint32_t host = 0; host < hosts.size(); ++host) {
+        const TestbedLimit* const own = of_host(options.police_of, options, host);
+        const auto limit = own == nullptr ? options.police : *own;
+        if (auto done = loss->police(host, loss_limit(limit)); !done) return done;
+        if (auto done = loss->attach(host); !done) return done;
       }
       return {};
     });
@@ -256,13 +283,13 @@ struct Testbed::State {
 
 Result<Testbed> Testbed::create(const TestbedOptions& options) {
   if (auto good = check(options); !good) return fail(good.error());
-  auto namespaces = make_network_namespaces(options.ranks + 1);
+  auto namespaces = make_network_namespaces(options.places.hosts(options.ranks) + 1);
   if (!namespaces) return fail(namespaces.error());
   auto state = std::make_unique<State>();
   state->options = options;
-  state->ranks = std::move(*namespaces);
-  state->hub = std::move(state->ranks.back());
-  state->ranks.pop_back();
+  state->hosts = std::move(*namespaces);
+  state->hub = std::move(state->hosts.back());
+  state->hosts.pop_back();
   if (auto done = state->make_links(); !done) return fail(done.error());
   if (auto done = state->attach_loss(); !done) return fail(done.error());
   return Testbed(std::move(state));
@@ -277,28 +304,41 @@ std::uint32_t Testbed::ranks() const {
   return state_->options.ranks;
 }
 
+std::uint32_t Testbed::hosts() const {
+  return static_cast<std::uint32_t>(state_->hosts.size());
+}
+
 Result<void> Testbed::enter(Rank rank) const {
   if (rank >= ranks()) return refuse(fmt::format("no rank {} in a testbed of {}", rank, ranks()));
-  return enter_network_namespace(state_->ranks[rank].get());
+  return enter_network_namespace(network_namespace(rank));
 }
 
 std::string Testbed::address(Rank rank) const {
-  return address_of(rank);
+  return address_of(state_->options.places.host_of(rank, ranks()));
 }
 
 int Testbed::network_namespace(Rank rank) const {
-  return state_->ranks.at(rank).get();
+  return state_->hosts.at(state_->options.places.host_of(rank, ranks())).get();
 }
 
 int Testbed::hub() const {
   return state_->hub.get();
 }
 
-Result<TestbedLossCounters> Testbed::loss_counters(Rank rank) const {
+Result<TestbedLossCounters> Testbed::loss_counters(std::uint32_t host) const {
   if (!state_->loss) return refuse("this testbed was made without loss");
-  const auto port = state_->loss->counters(rank);
+  const auto port = state_->loss->counters(host);
   if (!port) return fail(port.error());
   return TestbedLossCounters{port->passed, port->dropped, port->limited, port->policed};
+}
+
+Result<Testbed::Queues> Testbed::queues() const {
+  Queues queues;
+  if (auto added = add_queues(hub(), queues.to_hosts); !added) return fail(added.error());
+  for (const FileDescriptor& host : state_->hosts) {
+    if (auto added = add_queues(host.get(), queues.from_hosts); !added) return fail(added.error());
+  }
+  return queues;
 }
 
 }  // namespace tarpon

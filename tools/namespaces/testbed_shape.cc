@@ -55,6 +55,21 @@ cli::Value for_ranks(std::map<Rank, T>& target, Result<T> (*parse)(std::string_v
   return value;
 }
 
+/// N[/round-robin].
+Result<TestbedPlaces> parse_places(std::string_view text) {
+  const std::string_view form = "N or N/round-robin, for example 4";
+  const auto parts = split(text, '/');
+  TestbedPlaces places;
+  const char* const end = parts[0].data() + parts[0].size();
+  const auto parsed = std::from_chars(parts[0].data(), end, places.per_host);
+  const bool good = parsed.ec == std::errc() && parsed.ptr == end && places.per_host >= 1;
+  places.round_robin = parts.size() == 2 && parts[1] == "round-robin";
+  if (!good || parts.size() > 2 || (parts.size() == 2 && !places.round_robin)) {
+    return refuse(text, form);
+  }
+  return places;
+}
+
 /// Both kinds of loss set the same TestbedLoss, which exists if one of them is given.
 cli::Value single_losses(std::optional<TestbedLoss>& target) {
   cli::Value value;
@@ -134,7 +149,10 @@ void add_shape_options(cli::OptionTable& table, const std::string& group, Testbe
   const char* const limit = "RATE[/BURST]";
   table.add(
       group,
-      {{"--mtu", cli::whole(options.mtu, 576, 65535), "veth: MTU in bytes, 576 to 65535"},
+      {{"--per-host", cli::parsed(options.places, "N[/round-robin]", parse_places),
+        "veth: ranks on each host, which share its link; round-robin: rank r is on host r % hosts "
+        "(default 1)"},
+       {"--mtu", cli::whole(options.mtu, 576, 65535), "veth: MTU in bytes, 576 to 65535"},
        {"--rate", cli::parsed(options.rate, "RATE[/BURST[/LIMIT]]", parse_testbed_rate),
         "veth: rate of every link to a rank, burst and queue, as 2gbit or 2gbit/128K/400K"},
        {"--rate-of", for_ranks(options.rate_of, parse_testbed_rate),
@@ -155,9 +173,9 @@ void add_shape_options(cli::OptionTable& table, const std::string& group, Testbe
 }
 
 bool is_shaped(const TestbedOptions& options) {
-  return options.mtu != TestbedOptions().mtu || options.rate || !options.rate_of.empty() ||
-         options.uplink || options.loss || options.police || !options.police_of.empty() ||
-         options.flow_limit || !options.tcp_congestion.empty();
+  return options.places.per_host != 1 || options.mtu != TestbedOptions().mtu || options.rate ||
+         !options.rate_of.empty() || options.uplink || options.loss || options.police ||
+         !options.police_of.empty() || options.flow_limit || !options.tcp_congestion.empty();
 }
 
 }  // namespace tarpon

@@ -84,9 +84,9 @@ Samples alone(const ScratchDirectory& scratch) {
 
 /// What places a rank or makes its network, and what needs files.
 const std::set<std::string> kNotTried{
-    "--local-ranks", "--rank",           "--rendezvous", "--net",        "--mtu",    "--rate",
-    "--rate-of",     "--uplink",         "--loss",       "--burst-loss", "--police", "--police-of",
-    "--flow-limit",  "--tcp-congestion", "--background", "--output"};
+    "--local-ranks", "--rank",       "--rendezvous",     "--net",        "--mtu",        "--rate",
+    "--per-host",    "--rate-of",    "--uplink",         "--loss",       "--burst-loss", "--police",
+    "--police-of",   "--flow-limit", "--tcp-congestion", "--background", "--output"};
 
 bool same_on_all(const std::string& text) {
   return text.ends_with(" *");

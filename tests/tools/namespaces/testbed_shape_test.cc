@@ -65,7 +65,9 @@ TEST(AddShapeOptions, add_shape_options__take_all) {
              "--loss",       "1%",      "--burst-loss",     "2%/4",
              "--police",     "4gbit",   "--police-of",      "0=5gbit",
              "--flow-limit", "6gbit",   "--tcp-congestion", "reno",
-             "--uplink",     "7gbit"});
+             "--uplink",     "7gbit",   "--per-host",       "4/round-robin"});
+  EXPECT_EQ(options.places.per_host, 4u);
+  EXPECT_TRUE(options.places.round_robin);
   EXPECT_EQ(options.uplink->bits_per_second, 7'000'000'000u);
   EXPECT_EQ(options.mtu, 9000);
   EXPECT_EQ(options.rate->bits_per_second, 2'000'000'000u);

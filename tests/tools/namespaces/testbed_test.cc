@@ -165,6 +165,22 @@ TEST_F(TestbedTest, create__rate_of_one_port) {
   EXPECT_THAT(qdisc(testbed, "p1"), HasSubstr("rate 1Gbit"));
 }
 
+TEST_F(TestbedTest, create__several_ranks_on_a_host) {
+  TestbedOptions options;
+  options.ranks = 5;
+  options.places = {.per_host = 2, .round_robin = true};
+  options.rate_of[4] = TestbedRate{1'000'000'000};  // on host 1, with rank 1
+  const Testbed testbed = make(options);
+  EXPECT_EQ(testbed.hosts(), 3u);
+  for (Rank rank = 0; rank < 5; ++rank) {
+    EXPECT_EQ(testbed.address(rank), "10.77.0." + std::to_string(rank % 3 + 1));
+    EXPECT_EQ(inode_of(testbed.network_namespace(rank)),
+              inode_of(testbed.network_namespace(rank % 3)));
+  }
+  EXPECT_THAT(run_in(testbed.hub(), {"tc", "qdisc", "show", "dev", "p1"}), HasSubstr("rate 1Gbit"));
+  EXPECT_THAT(run_in(testbed.hub(), {"tc", "qdisc", "show", "dev", "p0"}), Not(HasSubstr("tbf")));
+}
+
 TEST_F(TestbedTest, create__uplinks) {
   TestbedOptions options;
   options.uplink = TestbedRate{1'000'000'000};

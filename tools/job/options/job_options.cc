@@ -92,9 +92,8 @@ cli::Value datapath(JobOptions& options) {
 }
 
 cli::Value hosts(JobOptions& options) {
-  return otherwise(
-      cli::choice(options.hosts, cli::Choices<bool>{{"off", false}, {"on", true}}),
-      "TARPON_HOSTS, else on");
+  return otherwise(cli::choice(options.hosts, cli::Choices<bool>{{"off", false}, {"on", true}}),
+                   "TARPON_HOSTS, else on");
 }
 
 cli::Value flows(JobOptions& options) {
@@ -160,8 +159,9 @@ void add_fault_options(cli::OptionTable& table, JobOptions& options) {
 }
 
 void add_testbed_job_options(cli::OptionTable& table, JobOptions& options) {
-  table.add(kTestbedGroup,
-            {local_ranks(options, "start the program this many times, each in its own namespace")});
+  table.add(
+      kTestbedGroup,
+      {local_ranks(options, "start the program this many times, each in a namespace of its host")});
   add_veth_options(table, kTestbedGroup, options);
   table.add(kTestbedGroup, {seed(options)});
 }
@@ -179,7 +179,8 @@ Result<void> check_job_options(const JobOptions& options) {
   const bool shaped = is_shaped(options.testbed) || options.background > 0;
   if (shaped && (options.network != Network::veth || options.local_ranks == 0)) {
     return fail(Error::Code::invalid_argument,
-                "--mtu, --rate, --loss, --burst-loss, --police, --flow-limit, --tcp-congestion and "
+                "--per-host, --mtu, --rate, --loss, --burst-loss, --police, --flow-limit, "
+                "--tcp-congestion and "
                 "--background shape the testbed: add --local-ranks P --net veth");
   }
   if (options.network == Network::veth && options.local_ranks == 0) {
