@@ -42,6 +42,8 @@ struct EndpointOptions {
   /// multicasts, and all ranks of this endpoint's communicator hear it.
   bool multicast = false;
   InflowRule inflow = InflowRule::window;
+  /// Ranks of the job, this one included, that receive over the same link.
+  std::uint32_t siblings = 1;
   SendRule sending = SendRule::credit;
   /// Cap on the DATA that this rank sends, headers included; 0: none.
   double max_bytes_per_second = 0;

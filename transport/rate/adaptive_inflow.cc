@@ -29,8 +29,8 @@ constexpr std::uint32_t kMostAdvertised = 15;  // four bits
 
 }  // namespace
 
-AdaptiveInflow::AdaptiveInflow(std::uint64_t least, std::uint64_t most)
-    : window_(kFirstWindow, least, most) {}
+AdaptiveInflow::AdaptiveInflow(std::uint64_t least, std::uint64_t most, std::uint32_t siblings)
+    : siblings_(siblings), window_(kFirstWindow / siblings, least, most) {}
 
 std::uint32_t AdaptiveInflow::unasked_slots(std::uint32_t advertised,
                                             std::uint32_t initial_credit) const {
@@ -68,7 +68,7 @@ void AdaptiveInflow::judge_unasked() {
 
 void AdaptiveInflow::judge_credited(const InflowCounts& counts) {
   const InflowInterval now = interval(counts);
-  window_.look_for_others(now);
+  if (siblings_ == 1) window_.look_for_others(now);
   const auto packets = static_cast<double>(counts.credited.seen());
   const double excess = window_.crowded()          ? kExcessWhereCrowded
                         : now.queued || pace_.on() ? kExcessWhereKnown

@@ -12,6 +12,9 @@
 // queue or credit is paced, and 25 % where others fill the queue. Round trips show a queue if their
 // mean is above twice the smallest one plus 50 us.
 //
+// Siblings start with a smaller window each. Their packets fill this queue too, but they give way as
+// this rule does: for them no loss is worth its price, and others are not looked for.
+//
 // Slots that senders send unasked, at the start of messages, come all at once. Their losses say
 // nothing about rates; they limit how many slots senders may send unasked. Header field
 // `incast_codec` carries that limit.
@@ -34,7 +37,8 @@ namespace tarpon {
 class AdaptiveInflow final : public Inflow {
  public:
   /// Limits of the window, in bytes. `most`: what receive buffers hold.
-  AdaptiveInflow(std::uint64_t least, std::uint64_t most);
+  /// `siblings`: receivers that share this link and run the same rule, this one included.
+  AdaptiveInflow(std::uint64_t least, std::uint64_t most, std::uint32_t siblings = 1);
 
   void flows_changed() override;
 
@@ -58,6 +62,7 @@ class AdaptiveInflow final : public Inflow {
   void slow_down(const InflowInterval& interval);
   void speed_up(const InflowInterval& interval);
 
+  const std::uint32_t siblings_;
   InflowWindow window_;
   InflowPace pace_;
   std::uint32_t advertised_ = 0;

@@ -21,7 +21,7 @@ std::unique_ptr<Inflow> make_inflow(const EndpointOptions& options, const PortCa
       return std::make_unique<IncastInflow>(port.receive_bytes, options.world_size - 1u);
   }
   return std::make_unique<AdaptiveInflow>(kLeastWindow * (TARPON_HEADER_BYTES + port.max_payload),
-                                          port.receive_bytes);
+                                          port.receive_bytes, options.siblings);
 }
 
 std::unique_ptr<SendPace> make_send_pace(const EndpointOptions& options) {

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <vector>
+
 #include "tests/support/inflow_link.h"
 
 namespace tarpon::adaptive_inflow_test {
@@ -67,6 +70,38 @@ TEST(AdaptiveInflowTest, deep_queue__is_not_filled) {
   link.run(inflow, 1s);
   EXPECT_LT(static_cast<double>(inflow.window()), 10e-3 * link.bytes_per_second);
   EXPECT_GT(static_cast<double>(link.delivered_bytes), 0.95 * link.bytes_per_second);
+}
+
+/// Share of packets lost by four receivers behind one queue, of which each sees the packets of the
+/// others there.
+double lost_by_four(std::uint32_t siblings) {
+  std::vector<std::unique_ptr<AdaptiveInflow>> rules;
+  std::vector<InflowLink> links(4);
+  for (std::size_t i = 0; i < links.size(); ++i) {
+    rules.push_back(std::make_unique<AdaptiveInflow>(kLeast, kMost, siblings));
+  }
+  std::uint64_t sent = 0, lost = 0;
+  for (int round = 0; round < 8000; ++round) {
+    for (std::size_t i = 0; i < links.size(); ++i) {
+      double others = 0;
+      for (std::size_t j = 0; j < links.size(); ++j) {
+        if (i != j) others += static_cast<double>(rules[j]->window());
+      }
+      links[i].others = std::min(others, links[i].queue_bytes);
+      if (round == 4000) links[i].forget();
+      links[i].round(*rules[i]);
+    }
+  }
+  for (const InflowLink& link : links) {
+    sent += link.sent;
+    lost += link.lost;
+  }
+  return static_cast<double>(lost) / static_cast<double>(sent);
+}
+
+TEST(AdaptiveInflowTest, siblings__give_way_to_one_another) {
+  EXPECT_LT(lost_by_four(4), 0.02);
+  EXPECT_GT(lost_by_four(1), 0.02);
 }
 
 TEST(AdaptiveInflowTest, others_in_the_queue__are_not_left_the_link_for_a_few_losses) {
