@@ -1,8 +1,10 @@
 #include "collectives/driver/connect.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -78,6 +80,19 @@ std::uint32_t smallest_payload(const std::vector<RankInfo>& ranks) {
   return payload;
 }
 
+/// Which ranks share a host.
+hosts::HostLayout layout_of(const std::vector<RankInfo>& ranks) {
+  std::vector<std::string> networks;
+  for (const RankInfo& rank : ranks) networks.push_back(rank.network);
+  return hosts::HostLayout::by(networks);
+}
+
+/// How many ranks receive over the link of this one. Ranks of one host have no link between them.
+std::uint32_t siblings_of(const hosts::HostLayout& layout, Rank rank) {
+  if (layout.count() == 1) return 1;
+  return static_cast<std::uint32_t>(layout.hosts[layout.host_of(rank)].size());
+}
+
 /// Derives the settings that all ranks must share from the data that all ranks have.
 EngineOptions agree(const CommunicatorOptions& options, const ControlChannel& control,
                     const std::vector<RankInfo>& ranks, std::uint32_t slot_bytes) {
@@ -91,6 +106,7 @@ EngineOptions agree(const CommunicatorOptions& options, const ControlChannel& co
   agreed.endpoint.silent_after = options.silent_after;
   agreed.endpoint.detects_silence = options.progress_thread;
   agreed.endpoint.inflow = options.mechanisms.inflow;
+  agreed.endpoint.siblings = siblings_of(layout_of(ranks), control.rank());
   agreed.endpoint.flows = options.flows;
   agreed.endpoint.sending = options.mechanisms.sending;
   agreed.endpoint.max_bytes_per_second = options.max_bytes_per_second;
@@ -228,11 +244,19 @@ std::string against_sharing(const std::vector<RankInfo>& ranks) {
     if (ranks[rank].shares_nothing.empty()) continue;
     return fmt::format("rank {}: {}", rank, ranks[rank].shares_nothing);
   }
-  if (ranks.size() == 1) return "one rank";
-  for (const RankInfo& rank : ranks) {
-    if (rank.network != ranks[0].network) return "the ranks are on several hosts";
-  }
-  return "";
+  return ranks.size() == 1 ? "one rank" : "";
+}
+
+/// "4 ranks on one host", "12 ranks on 3 hosts (4 each)", "5 ranks on 2 hosts (3, 2)".
+std::string text(const hosts::HostLayout& layout) {
+  std::vector<std::size_t> sizes;
+  for (const auto& host : layout.hosts) sizes.push_back(host.size());
+  const std::size_t ranks = std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
+  if (sizes.size() == 1) return fmt::format("{} ranks on one host", ranks);
+  const bool even = std::count(sizes.begin(), sizes.end(), sizes[0]) == std::ssize(sizes);
+  return fmt::format(
+      "{} ranks on {} hosts ({})", ranks, sizes.size(),
+      even ? fmt::format("{} each", sizes[0]) : fmt::format("{}", fmt::join(sizes, ", ")));
 }
 
 /// Shares memory with the other ranks. Null if a rank cannot; the info of the offer says why if it
@@ -240,16 +264,15 @@ std::string against_sharing(const std::vector<RankInfo>& ranks) {
 std::unique_ptr<hosts::SharedHost> share_memory(Offer& offer, ControlChannel& control,
                                                 const std::vector<RankInfo>& ranks, Port* port,
                                                 Time deadline) {
-  if (!against_sharing(ranks).empty()) return nullptr;
-  hosts::SharedHost::Options options{.ranks = {},
+  hosts::HostLayout layout = layout_of(ranks);
+  if (layout.count() == ranks.size() || !against_sharing(ranks).empty()) return nullptr;
+  const Rank lowest = layout.hosts[layout.host_of(control.rank())].front();
+  hosts::SharedHost::Options options{.layout = std::move(layout),
                                      .self = control.rank(),
                                      .job = control.job(),
-                                     .lowest_door = ranks[0].door,
+                                     .lowest_door = ranks[lowest].door,
                                      .port = port,
                                      .is_broken = [&control] { return control.is_broken(); }};
-  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    options.ranks.push_back(static_cast<Rank>(rank));
-  }
   auto shared = hosts::SharedHost::share(*std::move(offer.host_door), options,
                                          std::min(deadline, monotonic_now() + kSharingPatience));
   if (shared) return *std::move(shared);
@@ -259,18 +282,17 @@ std::unique_ptr<hosts::SharedHost> share_memory(Offer& offer, ControlChannel& co
 
 /// Says whether the ranks share memory, from the descriptions after they tried.
 void settle_sharing(std::unique_ptr<hosts::SharedHost> host, Connection& connection) {
-  std::vector<std::string> networks;
-  for (const RankInfo& rank : connection.ranks) networks.push_back(rank.network);
-  std::sort(networks.begin(), networks.end());
-  if (std::adjacent_find(networks.begin(), networks.end()) == networks.end()) return;
+  const hosts::HostLayout layout = layout_of(connection.ranks);
+  if (layout.count() == connection.ranks.size()) return;
   const std::string against = against_sharing(connection.ranks);
   if (!against.empty() || host == nullptr) {
     connection.hosts = "off: " + against;
     return;
   }
   const std::uint64_t bytes = hosts::HostMemory::bytes(host->group().memory.shape());
-  connection.hosts = fmt::format("{} ranks share the memory of one host, at most {} MiB",
-                                 connection.ranks.size(), (bytes + (1 << 20) - 1) >> 20);
+  connection.hosts =
+      fmt::format("{}; {} share at most {} MiB of memory", text(layout),
+                  layout.count() == 1 ? "they" : "those of a host", (bytes + (1 << 20) - 1) >> 20);
   connection.host = std::move(host);
 }
 

@@ -88,9 +88,10 @@ std::optional<Refusal> refusal_of_hosts(const AllreduceArguments& arguments,
   if (arguments.algorithm != Algorithm::hosts || may_run_bounded(arguments)) return std::nullopt;
   if (rules.world == 1) return std::nullopt;
   if (!rules.shares_host) {
-    return Refusal{AbortReason::argument,
-                   "allreduce: algorithm hosts needs ranks that share the memory of one host; give "
-                   "algorithm auto"};
+    return Refusal{
+        AbortReason::argument,
+        "allreduce: algorithm hosts needs ranks that share the memory of their hosts; give "
+        "algorithm auto"};
   }
   if (hosts::host_tag(arguments.tag)) return std::nullopt;
   return Refusal{AbortReason::argument,

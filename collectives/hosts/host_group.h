@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "collectives/hosts/host_layout.h"
 #include "collectives/hosts/host_memory.h"
 #include "transport/rank.h"
 
@@ -19,9 +20,13 @@ class Bells {
 
 struct HostGroup {
   HostMemory memory;
-  std::vector<Rank> ranks;  // of the communicator, by local rank; ascending
-  std::uint32_t self = 0;   // this rank's local rank
-  Bells* bells = nullptr;   // outlives the group
+  HostLayout layout;
+  std::uint32_t host = 0;  // this rank's host
+  std::uint32_t self = 0;  // this rank's place there
+  Bells* bells = nullptr;  // outlives the group
+
+  /// The ranks of this host, by local rank.
+  const std::vector<Rank>& ranks() const { return layout.hosts[host]; }
 };
 
 }  // namespace tarpon::hosts

@@ -37,10 +37,11 @@ constexpr bool has_reached(Position at, Position wanted) {
 /// The parts of the work of a call.
 enum class Part : std::uint8_t {
   copy_in,   // this rank's input into its place
-  add_up,    // the slices that this rank owns
+  add_up,    // the slice that this rank owns, over the ranks of the host
+  spread,    // the result of that slice, over all hosts, into the place; not with one host
   copy_out,  // the result into this rank's output
 };
-inline constexpr std::size_t kParts = 3;
+inline constexpr std::size_t kParts = 4;
 
 /// What a rank says about one call.
 struct alignas(64) CallBoard {
@@ -79,6 +80,9 @@ struct HostShape {
   std::uint32_t tags = 1;
   std::uint32_t places = 4;                // of a tag
   std::uint32_t place_bytes = 512 * 1024;  // of the input of a rank, a multiple of 4096
+  /// An owner sends at least so many bytes to another host. Below that, packets cost more than the
+  /// owners gain by working side by side.
+  std::uint32_t least_shard = 16 * 1024;
 };
 
 class HostMemory {
@@ -100,8 +104,8 @@ class HostMemory {
   std::byte* result(std::uint32_t tag, std::uint32_t place) const;
 
  private:
-  std::byte* const base_;
-  const HostShape shape_;
+  std::byte* base_;
+  HostShape shape_;
 };
 
 }  // namespace tarpon::hosts

@@ -141,21 +141,31 @@ Result<FileDescriptor> make_memory(std::uint64_t bytes) {
   return memory;
 }
 
+/// `memory`: empty: memory of this process alone.
 Result<std::byte*> map_memory(const FileDescriptor& memory, std::uint64_t bytes) {
   struct stat status {};
-  const bool good = ::fstat(memory.get(), &status) == 0 &&
-                    static_cast<std::uint64_t>(status.st_size) == bytes &&
-                    (::fcntl(memory.get(), F_GET_SEALS) & kSeals) == kSeals;
+  const bool is_private = !memory;
+  const bool good = is_private || (::fstat(memory.get(), &status) == 0 &&
+                                   static_cast<std::uint64_t>(status.st_size) == bytes &&
+                                   (::fcntl(memory.get(), F_GET_SEALS) & kSeals) == kSeals);
   if (!good) return fail(unavailable("the memory of the host has another size, or no seals"));
+  const int kind = is_private ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
   void* const base =
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, memory.get(), 0);
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, kind | MAP_NORESERVE, memory.get(), 0);
   if (base == MAP_FAILED) return fail(failed("mapping the memory of the host"));
   keep_from_children(base, bytes);
   return static_cast<std::byte*>(base);
 }
 
-std::uint32_t local_rank(const std::vector<Rank>& ranks, Rank rank) {
-  return static_cast<std::uint32_t>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
+/// The ranks of this host.
+const std::vector<Rank>& ranks_of(const SharedHost::Options& options) {
+  return options.layout.hosts[options.layout.host_of(options.self)];
+}
+
+std::uint32_t local_rank(const SharedHost::Options& options) {
+  const std::vector<Rank>& ranks = ranks_of(options);
+  return static_cast<std::uint32_t>(std::find(ranks.begin(), ranks.end(), options.self) -
+                                    ranks.begin());
 }
 
 struct Handover {
@@ -174,8 +184,8 @@ class Guests {
   Guests(const Door& door, const SharedHost::Options& options)
       : door_(door),
         options_(options),
-        sockets_(options.ranks.size()),
-        missing_(options.ranks.size() - 1) {
+        sockets_(ranks_of(options).size()),
+        missing_(ranks_of(options).size() - 1) {
     bells_[0] = bell_of(options);
   }
 
@@ -243,7 +253,7 @@ class Guests {
     const std::uint32_t rank = hello->message.rank;
     if (rank == 0 || rank >= sockets_.size() || sockets_[rank]) return {};
     sockets_[rank] = std::move(socket);
-    if (hello->message.good == 0) return fail(cannot_share(options_.ranks[rank]));
+    if (hello->message.good == 0) return fail(cannot_share(ranks_of(options_)[rank]));
     bells_[rank] = hello->message.bells[rank];
     --missing_;
     return {};
@@ -280,13 +290,13 @@ Result<Handover> take(const SharedHost::Options& options, Time deadline) {
   if (auto good = check_user(socket.get()); !good) return fail(good.error());
   const BellName bell = bell_of(options);
   const bool willing = bell != BellName{};
-  const std::uint32_t self = local_rank(options.ranks, options.self);
+  const std::uint32_t self = local_rank(options);
   Message hello{.job = options.job, .rank = self, .good = willing};
   hello.bells[self] = bell;
   if (auto sent = send(socket.get(), hello); !sent) return fail(sent.error());
   if (!willing) return fail(unavailable("this rank has no port that others can wake"));
   if (!wait_for({{socket.get(), POLLIN, 0}}, options, deadline)) {
-    return fail(unavailable(fmt::format("rank {} does not answer", options.ranks[0])));
+    return fail(unavailable(fmt::format("rank {} does not answer", ranks_of(options)[0])));
   }
   auto answer = receive(socket.get());
   if (!answer) return fail(answer.error());
@@ -325,15 +335,18 @@ class SharedHost::Ringer : public Bells {
 
 Result<std::unique_ptr<SharedHost>> SharedHost::share(Door door, const Options& options,
                                                       Time deadline) {
-  const HostShape shape{.ranks = static_cast<std::uint32_t>(options.ranks.size()),
-                        .tags = kHostTagsInAll};
+  const std::vector<Rank>& ranks = ranks_of(options);
+  const HostShape shape{.ranks = static_cast<std::uint32_t>(ranks.size()), .tags = kHostTagsInAll};
   const std::uint64_t bytes = HostMemory::bytes(shape);
-  const bool lowest = options.self == options.ranks.front();
+  const bool lowest = options.self == ranks.front();
   if (lowest && bell_of(options) == BellName{}) {
     door.socket.reset();
     return fail(unavailable("this rank has no port that others can wake"));
   }
-  auto handover = lowest ? hand_out(door, options, bytes, deadline) : take(options, deadline);
+  const bool alone = ranks.size() == 1;
+  auto handover = alone    ? Result<Handover>(Handover())
+                  : lowest ? hand_out(door, options, bytes, deadline)
+                           : take(options, deadline);
   if (!handover) return fail(handover.error());
   auto base = map_memory(handover->memory, bytes);
   if (!base) return fail(base.error());
@@ -346,8 +359,9 @@ SharedHost::SharedHost(const Options& options, const HostShape& shape, std::byte
       bytes_(HostMemory::bytes(shape)),
       bells_(std::make_unique<Ringer>(*options.port, bells)),
       group_{.memory = HostMemory(base, shape),
-             .ranks = options.ranks,
-             .self = local_rank(options.ranks, options.self),
+             .layout = options.layout,
+             .host = options.layout.host_of(options.self),
+             .self = local_rank(options),
              .bells = bells_.get()} {}
 
 SharedHost::~SharedHost() {

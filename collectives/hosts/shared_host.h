@@ -1,4 +1,5 @@
-// The memory that the ranks of a job on this host share, and the bells between them.
+// The memory that the ranks of a job on this host share, and the bells between them. A rank that is
+// alone on its host has memory of its own.
 //
 // The lowest of these ranks makes the memory, a sealed memfd, so that nobody can shorten it, and no
 // file system is needed. It hands the memory over by an abstract UNIX socket, its door, together
@@ -38,7 +39,7 @@ Result<Door> open_door();
 class SharedHost {
  public:
   struct Options {
-    std::vector<Rank> ranks;  // of the host, ascending; this one is among them
+    HostLayout layout;  // of the job
     Rank self = 0;
     std::uint32_t job = 0;    // cookie: a process without it gets nothing
     std::string lowest_door;  // name of the door of the lowest rank

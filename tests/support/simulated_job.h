@@ -12,7 +12,7 @@
 #include "collectives/engine/engine.h"
 #include "collectives/engine/schedules/shards.h"
 #include "tools/reference/reference.h"
-#include "tools/simulation/simulated_host.h"
+#include "tools/simulation/simulated_hosts.h"
 #include "tools/simulation/simulated_work.h"
 #include "transport/ports/fault_port.h"
 #include "transport/simulated/simulated_port.h"
@@ -48,8 +48,9 @@ struct SimulatedJobOptions {
   std::vector<std::pmr::memory_resource*> call_memory = {};  // by rank; null: the default
   std::vector<std::uint32_t> remembered_tags = {};           // by rank
   std::uint64_t piece_bytes = 1 << 20;
-  /// All ranks are on one host, whose places have this many bytes; 0: each has a host of its own.
+  /// HostShape::place_bytes of hosts whose ranks share memory; 0: each rank has a host of its own.
   std::uint32_t host_place_bytes = 0;
+  std::vector<int> hosts = {};  // by rank: its host; empty: all are on one
 };
 
 class SimulatedJob {
@@ -67,7 +68,9 @@ class SimulatedJob {
         dead_(options.ranks),
         stopped_(options.ranks) {
     if (options.host_place_bytes > 0) {
-      host_ = std::make_unique<SimulatedHost>(options.ranks, options.host_place_bytes);
+      const auto layout = options.hosts.empty() ? std::vector<int>(options.ranks) : options.hosts;
+      hosts_ =
+          std::make_unique<SimulatedHosts>(hosts::HostLayout::by(layout), options.host_place_bytes);
     }
     for (Rank rank = 0; rank < options.ranks; ++rank) {
       FaultOptions faults = options.faults;
@@ -89,7 +92,7 @@ class SimulatedJob {
       engine.endpoint.detects_silence = options.detects_silence;
       engine.endpoint.max_bytes_per_second = options.max_bytes_per_second;
       engine.mechanisms = options.mechanisms;
-      if (host_) engine.host = host_->of(rank);
+      if (hosts_) engine.host = hosts_->of(rank);
       if (rank < options.remembered_tags.size()) {
         engine.endpoint.remembered_tags = options.remembered_tags[rank];
       }
@@ -103,7 +106,7 @@ class SimulatedJob {
   Engine& operator[](Rank rank) { return *engines_[rank]; }
   SimulatedNetwork& network() { return network_; }
   /// REQUIRES: SimulatedJobOptions::host_place_bytes.
-  SimulatedHost& host() { return *host_; }
+  SimulatedHosts& hosts() { return *hosts_; }
   std::uint16_t ranks() const { return static_cast<std::uint16_t>(engines_.size()); }
   Time now() const { return now_; }
 
@@ -236,7 +239,7 @@ class SimulatedJob {
   }
 
   SimulatedNetwork network_;
-  std::unique_ptr<SimulatedHost> host_;
+  std::unique_ptr<SimulatedHosts> hosts_;
   std::vector<std::unique_ptr<FaultPort>> ports_;
   std::vector<std::unique_ptr<Engine>> engines_;
   std::vector<SimulatedWork> work_;  // by rank

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "collectives/engine/kernels/reduce.h"
+
 namespace tarpon {
 namespace {
 
@@ -61,21 +63,18 @@ class Replay {
   const std::vector<Schedule>& ranks_;
 };
 
-/// Calls through the memory of a host have no schedule.
-std::vector<AdditionProgram> in_order_of_ranks(std::uint64_t count, std::uint32_t world) {
-  if (count == 0) return {};
-  AdditionProgram program{.elements = {0, count}, .steps = {0}};
-  for (std::uint32_t rank = 1; rank < world; ++rank) {
-    program.steps.insert(program.steps.end(), {static_cast<int>(rank), AdditionProgram::kAdd});
+/// Appends the steps by which a host adds up its ranks.
+void add_host(const std::vector<Rank>& ranks, std::vector<int>& steps) {
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    steps.push_back(ranks[i]);
+    if (i > 0) steps.push_back(AdditionProgram::kAdd);
   }
-  return {program};
 }
 
 }  // namespace
 
 std::vector<AdditionProgram> addition_programs(const AllreduceArguments& call, std::uint32_t world,
                                                std::uint32_t operation) {
-  if (call.algorithm == Algorithm::hosts) return in_order_of_ranks(call.count, world);
   std::vector<Schedule> ranks;
   for (std::uint32_t rank = 0; rank < world; ++rank) {
     ranks.push_back(schedule_of(call, world, static_cast<Rank>(rank), operation));
@@ -94,6 +93,32 @@ std::vector<AdditionProgram> addition_programs(const AllreduceArguments& call, s
       programs.push_back({chunk.elements, {}});
       replay.value(rank, chunk.elements, here->additions, programs.back().steps);
       break;
+    }
+  }
+  return programs;
+}
+
+std::vector<AdditionProgram> addition_programs(const AllreduceArguments& call,
+                                               const hosts::HostLayout& layout,
+                                               const hosts::HostShape& shape,
+                                               std::uint32_t operation) {
+  const HostPlan plan(call, layout, shape);
+  const std::uint32_t hosts = plan.hosts();
+  const bool rounds = hosts > 1 && needs_partials(call.type, call.function);
+  const bool averages = rounds && call.function == ReduceOp::avg;
+  std::vector<AdditionProgram> programs;
+  for (std::uint32_t owner = 0; owner < plan.owners(); ++owner) {
+    for (std::uint32_t shard = 0; shard < hosts; ++shard) {
+      if (plan.shard(owner, shard).count == 0) continue;
+      AdditionProgram& program =
+          programs.emplace_back(plan.shard(owner, shard), std::vector<int>(), averages);
+      const Rank first = owner_of(shard, operation, hosts);
+      for (std::uint32_t i = 0; i < hosts; ++i) {
+        add_host(layout.hosts[(first + i) % hosts], program.steps);
+        if (averages) program.steps.push_back(AdditionProgram::kAverage);
+        if (rounds && !averages) program.steps.push_back(AdditionProgram::kRound);
+        if (i > 0) program.steps.push_back(AdditionProgram::kAdd);
+      }
     }
   }
   return programs;

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "collectives/engine/hosts/host_plan.h"
 #include "collectives/engine/schedules/schedule.h"
 #include "tools/reference/reference.h"
 
@@ -13,13 +14,24 @@ namespace tarpon {
 struct AdditionProgram {
   static constexpr int kAdd = -1;      // puts a + b in place of a and, on top of it, b
   static constexpr int kAddLeft = -2;  // puts b + a there
+  static constexpr int kRound = -3;    // rounds a to the type of the elements
+  static constexpr int kAverage = -4;  // divides a by the number of ranks, and rounds it
 
   Range elements;
   std::vector<int> steps;  // a rank, whose contribution goes onto the stack, or one of these
+  bool averages = false;   // it has a kAverage: the result is not divided
 };
 
-/// The programs of a call's chunks with elements, replayed from the schedules of all ranks.
+/// The programs of a call's chunks with elements, by algorithms that have schedules, replayed from
+/// the schedules of all ranks.
 std::vector<AdditionProgram> addition_programs(const AllreduceArguments& call, std::uint32_t world,
+                                               std::uint32_t operation);
+
+/// The same of a call of algorithm hosts. `shape`: HostGroup::memory's; with one host `ranks`
+/// counts.
+std::vector<AdditionProgram> addition_programs(const AllreduceArguments& call,
+                                               const hosts::HostLayout& layout,
+                                               const hosts::HostShape& shape,
                                                std::uint32_t operation);
 
 /// The result of one element, value(rank) being the ranks' contributions.
@@ -32,13 +44,19 @@ T replay(const AdditionProgram& program, std::uint32_t world, ReduceOp function,
       stack.push_back(static_cast<Sum>(value(static_cast<Rank>(step))));
       continue;
     }
+    if (step == AdditionProgram::kRound || step == AdditionProgram::kAverage) {
+      const Sum divisor = step == AdditionProgram::kRound ? Sum{1} : static_cast<Sum>(world);
+      stack.back() = static_cast<Sum>(static_cast<T>(stack.back() / divisor));
+      continue;
+    }
     const Sum addend = stack.back();
     stack.pop_back();
     stack.back() = step == AdditionProgram::kAdd ? combine<Sum>(function, stack.back(), addend)
                                                  : combine<Sum>(function, addend, stack.back());
   }
   const Sum result = stack.back();
-  if (function == ReduceOp::avg) return static_cast<T>(result / static_cast<Sum>(world));
+  if (function == ReduceOp::avg && !program.averages)
+    return static_cast<T>(result / static_cast<Sum>(world));
   return static_cast<T>(result);
 }
 

@@ -273,6 +273,16 @@ std::uint32_t draw_host(std::uint64_t seed) {
   return 4096u << random.below(5);
 }
 
+/// The host of each rank.
+std::vector<std::uint8_t> draw_hosts(std::uint64_t seed, std::uint32_t ranks) {
+  Random random(seed ^ 0x6c61796f7574);
+  std::vector<std::uint8_t> hosts(ranks);
+  if (random.chance(0.4)) return hosts;
+  const std::uint64_t count = 2 + random.below(2);
+  for (std::uint8_t& host : hosts) host = static_cast<std::uint8_t>(random.below(count));
+  return hosts;
+}
+
 bool draw_multicast(std::uint64_t seed) {
   Random random(seed ^ 0x6d636173);
   return seed >= kFirstSeedOfMulticast && random.chance(0.8);
@@ -375,6 +385,7 @@ SimulationPlan plan_simulation(std::uint64_t seed, const FaultSet& allowed) {
   // A job whose order is fixed refuses learnt shares.
   plan.learns_shares = plan.mechanisms.rotation && draw_learnt_shares(seed, plan.ranks);
   plan.host_place_bytes = draw_host(seed);
+  plan.hosts = draw_hosts(seed, plan.ranks);
   plan.fresh_tags = draw_fresh_tags(seed);
   plan.missing = draw_missing(seed);
   draw_faults(plan, allowed);
@@ -382,7 +393,7 @@ SimulationPlan plan_simulation(std::uint64_t seed, const FaultSet& allowed) {
 }
 
 const char* describe_algorithms(const SimulationPlan& plan) {
-  if (plan.host_place_bytes > 0) return " by the host and any algorithm";
+  if (plan.host_place_bytes > 0) return " by hosts and any algorithm";
   if (plan.learns_shares) return " with learnt shares";
   return plan.draws_algorithms ? " by any algorithm" : "";
 }

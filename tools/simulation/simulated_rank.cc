@@ -81,10 +81,10 @@ Time RankClock::network(Time local) const {
 }
 
 SimulatedRank::SimulatedRank(const SimulationPlan& plan, SimulatedNetwork& network,
-                             SimulatedHost* host, Rank rank, const SimulationHooks& hooks)
+                             SimulatedHosts* hosts, Rank rank, const SimulationHooks& hooks)
     : rank_(rank),
       network_(network),
-      host_(host),
+      hosts_(hosts),
       memory_(rank == plan.victim && plan.no_memory > 0
                   ? std::make_unique<ScarceMemory>(plan.no_memory, plan.seed ^ 0x6d656d6f7279)
                   : nullptr),
@@ -127,7 +127,7 @@ SimulatedRank::SimulatedRank(const SimulationPlan& plan, SimulatedNetwork& netwo
   options_.endpoint.sending = plan.mechanisms.sending;
   options_.mechanisms = plan.mechanisms;
   if (memory_) options_.call_memory = memory_.get();
-  if (host_ != nullptr) options_.host = host_->of(rank);
+  if (hosts_ != nullptr) options_.host = hosts_->of(rank);
   restart();
   options_.host = nullptr;  // a new process shares nothing with the ranks of the job
 }
@@ -165,16 +165,16 @@ Time SimulatedRank::next_event() const {
   if (const auto until = work_.until()) return *until;
   if (engine_->pieces().any()) return network_.now();
   const Time own = std::min(engine_->next_deadline(), faults_->next_release());
-  const Time rung = host_ == nullptr ? kNever : host_->rung_at(rank_);
+  const Time rung = hosts_ == nullptr ? kNever : hosts_->rung_at(rank_);
   return std::min({network_.next_arrival(rank_), clock_.network(own), rung});
 }
 
 void SimulatedRank::run(Time now) {
   const Time local = clock_.local(now);
   if (!work_.end(*engine_, now, local)) return;
-  if (host_ != nullptr) {
-    host_->advance_to(now);
-    host_->heard(rank_);
+  if (hosts_ != nullptr) {
+    hosts_->advance_to(now);
+    hosts_->heard(rank_);
   }
   hosts::HostCalls* const shared = engine_->host_calls();
   if (shared != nullptr) shared->wake();

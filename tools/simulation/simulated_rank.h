@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "collectives/engine/engine.h"
-#include "tools/simulation/simulated_host.h"
+#include "tools/simulation/simulated_hosts.h"
 #include "tools/simulation/simulated_work.h"
 #include "tools/simulation/simulation.h"
 #include "transport/random.h"
@@ -52,8 +52,8 @@ class ScarceMemory : public std::pmr::memory_resource {
 
 class SimulatedRank {
  public:
-  /// `host`: where all ranks are; null: each has a host of its own.
-  SimulatedRank(const SimulationPlan& plan, SimulatedNetwork& network, SimulatedHost* host,
+  /// `hosts`: where the ranks are; null: each has a host of its own.
+  SimulatedRank(const SimulationPlan& plan, SimulatedNetwork& network, SimulatedHosts* hosts,
                 Rank rank, const SimulationHooks& hooks);
   ~SimulatedRank();
 
@@ -113,7 +113,7 @@ class SimulatedRank {
 
   const Rank rank_;
   SimulatedNetwork& network_;
-  SimulatedHost* const host_;                   // null: it shares none
+  SimulatedHosts* const hosts_;                 // null: it shares none
   const std::unique_ptr<ScarceMemory> memory_;  // null: plenty
   RankClock clock_;
   std::vector<Window> pauses_;  // by their starts

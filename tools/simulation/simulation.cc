@@ -9,7 +9,7 @@
 #include "tools/simulation/leaving.h"
 #include "tools/simulation/neighbour.h"
 #include "tools/simulation/simulated_call.h"
-#include "tools/simulation/simulated_host.h"
+#include "tools/simulation/simulated_hosts.h"
 #include "tools/simulation/simulated_rank.h"
 #include "tools/simulation/traffic.h"
 #include "transport/rank_mask.h"
@@ -75,7 +75,7 @@ class Simulation {
 
   const SimulationPlan plan_;
   SimulatedNetwork network_;
-  std::unique_ptr<SimulatedHost> host_;  // null: each rank has a host of its own
+  std::unique_ptr<SimulatedHosts> hosts_;  // null: each rank has a host of its own
   std::unique_ptr<Neighbour> neighbour_;
   Hostile hostile_;
   Hostile liar_;
@@ -98,9 +98,9 @@ class Simulation {
 Simulation::Simulation(const SimulationPlan& plan, const SimulationHooks& hooks)
     : plan_(plan),
       network_(network_options(plan)),
-      host_(plan.host_place_bytes == 0
-                ? nullptr
-                : std::make_unique<SimulatedHost>(plan.ranks, plan.host_place_bytes, plan.seed)),
+      hosts_(plan.host_place_bytes == 0 ? nullptr
+                                        : std::make_unique<SimulatedHosts>(
+                                              plan.layout(), plan.host_place_bytes, plan.seed)),
       neighbour_(has(plan.on, FaultKind::two_jobs) ? std::make_unique<Neighbour>(plan, network_)
                                                    : nullptr),
       hostile_(plan.seed, plan.hostile, plan.ranks),
@@ -115,7 +115,7 @@ Simulation::Simulation(const SimulationPlan& plan, const SimulationHooks& hooks)
       told_out_(plan.ranks) {
   network_.watch(&traffic_);
   for (Rank rank = 0; rank < plan.ranks; ++rank) {
-    ranks_.push_back(std::make_unique<SimulatedRank>(plan_, network_, host_.get(), rank, hooks));
+    ranks_.push_back(std::make_unique<SimulatedRank>(plan_, network_, hosts_.get(), rank, hooks));
   }
 }
 

@@ -17,6 +17,7 @@
 #include "collectives/allreduce.h"
 #include "collectives/mechanisms.h"
 #include "tools/simulation/faults.h"
+#include "tools/simulation/simulated_hosts.h"
 #include "transport/counters.h"
 #include "transport/endpoint.h"
 #include "transport/ports/fault_port.h"
@@ -73,7 +74,7 @@ inline constexpr std::uint64_t kFirstSeedOfAlgorithms = 20'000'000;
 inline constexpr std::uint64_t kFirstSeedOfLearntShares = 30'000'000;
 inline constexpr std::uint64_t kFirstSeedOfMulticast = 30'000'000;
 
-/// Seeds from here on put all ranks on one host in half of the plans.
+/// Seeds from here on let ranks of a host share memory in half of the plans.
 inline constexpr std::uint64_t kFirstSeedOfHosts = 40'000'000;
 
 /// What a seed stands for; printed so that a failure explains itself.
@@ -99,11 +100,15 @@ struct SimulationPlan {
   std::uint32_t frames = 64;
   std::uint64_t receive_bytes = 1 << 20;
   bool gathers = true;
-  std::uint32_t flows = 1;             // of each rank to each other
-  bool draws_algorithms = false;       // of exact calls; else all run TAR
-  bool multicast = false;              // of messages that are alike for all peers
-  std::uint32_t host_place_bytes = 0;  // all ranks share a host; exact calls may go through it
-  bool learns_shares = false;          // all exact calls run TAR with shares that change
+  std::uint32_t flows = 1;        // of each rank to each other
+  bool draws_algorithms = false;  // of exact calls; else all run TAR
+  bool multicast = false;         // of messages that are alike for all peers
+  /// HostShape::place_bytes: exact calls may go by hosts; 0: no ranks share a host.
+  std::uint32_t host_place_bytes = 0;
+  std::vector<std::uint8_t> hosts = {};  // by rank: its host
+  hosts::HostLayout layout() const { return hosts::HostLayout::by(hosts); }
+  hosts::HostShape host_shape() const { return SimulatedHosts::shape(ranks, host_place_bytes); }
+  bool learns_shares = false;  // all exact calls run TAR with shares that change
   Mechanisms mechanisms;
 
   FaultSet on;                                        // which of the following faults are on

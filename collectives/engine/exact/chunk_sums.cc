@@ -48,6 +48,7 @@ void ChunkSums::lay_out_cells() {
   for (const Schedule::Chunk& chunk : schedule_.chunks) {
     const std::uint64_t count = (chunk.elements.count + cell_elements_ - 1) / cell_elements_;
     next.count = static_cast<std::uint32_t>(count);
+    next.provided = shape_.provided ? 0 : next.count;
     chunks_.push_back(next);
     next.first += next.count;
     next.version += chunk.last_version() + 1;
@@ -55,7 +56,7 @@ void ChunkSums::lay_out_cells() {
     if (chunk.additions > 0) next.place += chunk.elements.count;
   }
   versions_.assign(next.first, 0);
-  contributors_.assign(next.version, bit(shape_.rank));
+  contributors_.assign(next.version, shape_.contributors);
   additions_.assign(next.addition, kNone);
 }
 
@@ -93,7 +94,7 @@ void ChunkSums::expect_received() {
         if (piece.version > schedule_.chunks[piece.chunk].additions) continue;
         const Cells& cells = chunks_[piece.chunk];
         additions_[cells.addition + piece.version - 1] = number;
-        if (piece.version == 1) continue;
+        if (piece.version == 1 && !shape_.provided) continue;
         received_[number].first_parked = parked_.expect(cells.count);
         widest = std::max(widest, sums_.width(piece.partial));
       }
@@ -124,6 +125,21 @@ bool ChunkSums::holds(const Schedule::Piece& piece, std::uint32_t slot) const {
                      [&](std::uint8_t version) {
                        return version >= piece.version && !(sum && version == kSkipped);
                      });
+}
+
+std::uint32_t ChunkSums::provided_slots(const Schedule::Piece& piece) const {
+  const Cells& chunk = chunks_[piece.chunk];
+  const std::uint32_t cells = cells_a_slot_[piece.partial ? 1 : 0];
+  return (chunk.provided + (chunk.provided == chunk.count ? cells - 1 : 0)) / cells;
+}
+
+std::uint64_t ChunkSums::results(std::uint32_t chunk) {
+  Cells& cells = chunks_[chunk];
+  const std::uint32_t last = schedule_.chunks[chunk].last_version();
+  while (cells.results < cells.count && versions_[cells.first + cells.results] >= last) {
+    ++cells.results;
+  }
+  return std::min(cells.results * cell_elements_, schedule_.chunks[chunk].elements.count);
 }
 
 Range ChunkSums::elements_of(std::uint32_t chunk, std::uint32_t cell) const {
@@ -171,11 +187,27 @@ void ChunkSums::take_results(const Schedule::Piece& piece, std::uint32_t cell,
 void ChunkSums::take(std::uint32_t piece, std::uint32_t cell, std::span<const std::byte> data) {
   const Schedule::Piece& one = schedule_.pieces[piece];
   const Cells& chunk = chunks_[one.chunk];
-  const std::uint32_t additions = schedule_.chunks[one.chunk].additions;
-  std::uint8_t& version = versions_[chunk.first + cell];
+  const std::uint8_t version = versions_[chunk.first + cell];
   if (version == kSkipped) return;
-  if (version + 1u != one.version) return parked_.park(received_[piece].first_parked + cell, data);
+  if (version + 1u != one.version || cell >= chunk.provided) {
+    return parked_.park(received_[piece].first_parked + cell, data);
+  }
   add(piece, cell, data.data());
+  add_parked(one.chunk, cell);
+}
+
+void ChunkSums::provide(std::uint32_t chunk, std::uint64_t elements) {
+  Cells& cells = chunks_[chunk];
+  const bool all = elements == schedule_.chunks[chunk].elements.count;
+  const auto there = all ? cells.count : static_cast<std::uint32_t>(elements / cell_elements_);
+  for (; cells.provided < there;) add_parked(chunk, cells.provided++);
+}
+
+/// Adds the cells that came before the version that they are added to.
+void ChunkSums::add_parked(std::uint32_t of, std::uint32_t cell) {
+  const Cells& chunk = chunks_[of];
+  const std::uint32_t additions = schedule_.chunks[of].additions;
+  std::uint8_t& version = versions_[chunk.first + cell];
   while (version < additions) {
     const std::uint32_t next = additions_[chunk.addition + version];
     if (next == kNone || received_[next].first_parked == kNone) return;
@@ -216,7 +248,7 @@ void ChunkSums::add(std::uint32_t piece, std::uint32_t cell, const std::byte* da
     }
   }
   if (own_now) {
-    contributors[version] |= bit(shape_.rank);
+    contributors[version] |= shape_.contributors;
     sums_.add(range, place, begins ? alone : sum, own, last);
   }
   versions_[cells.first + cell] = static_cast<std::uint8_t>(version);

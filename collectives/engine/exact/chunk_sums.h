@@ -34,8 +34,10 @@ namespace tarpon {
 class ChunkSums {
  public:
   struct Shape {
-    Rank rank = 0;
-    const std::byte* input = nullptr;  // of the caller; may be the output
+    const std::byte* input = nullptr;  // what this rank contributes; may be the output
+    std::uint64_t contributors = 0;    // to the input: bit r: it contains rank r's data
+    /// The input comes bit by bit, by provide(); else it is there from the begin.
+    bool provided = false;
     Sums::Shape sums;
     std::uint32_t slot_bytes = 0;
     FloatBufferPool* buffers = nullptr;  // for parked and stored cells; outlives it
@@ -54,10 +56,18 @@ class ChunkSums {
   const std::byte* source_of(const Schedule::Piece& piece) const;
   /// Whether a slot of a piece that is sent has reached its version, and may be read.
   bool holds(const Schedule::Piece& piece, std::uint32_t slot) const;
+  /// Slots at the begin of a piece of version 0 that may be read.
+  std::uint32_t provided_slots(const Schedule::Piece& piece) const;
+  /// How many elements of a chunk, from its begin on, have their results.
+  std::uint64_t results(std::uint32_t chunk);
   /// Ranks whose contributions are in a piece that is sent. Bit r: rank r.
   std::uint64_t contributors(const Schedule::Piece& piece) const {
     return contributors_[chunks_[piece.chunk].version + piece.version];
   }
+
+  /// The first `elements` elements of this rank's contribution to a chunk are there. REQUIRES: no
+  /// fewer than before, and not all of a cell only if they are all of the chunk.
+  void provide(std::uint32_t chunk, std::uint64_t elements);
 
   /// Takes slots of a received piece. `run` counts the slots from the beginning of the piece.
   void deliver(std::uint32_t piece, const IncomingRun& run);
@@ -70,6 +80,8 @@ class ChunkSums {
     std::uint32_t version = 0;   // index of its first version in contributors_
     std::uint32_t addition = 0;  // index of its first addition in additions_
     std::uint64_t place = 0;     // of its first partial result
+    std::uint32_t provided = 0;  // cells of this rank's contribution that are there
+    std::uint32_t results = 0;   // cells whose results results() has seen
   };
   /// A received piece, by its number in the schedule.
   struct Received {
@@ -87,6 +99,7 @@ class ChunkSums {
   void take_results(const Schedule::Piece& piece, std::uint32_t cell,
                     std::span<const std::byte> data);
   void take(std::uint32_t piece, std::uint32_t cell, std::span<const std::byte> data);
+  void add_parked(std::uint32_t chunk, std::uint32_t cell);
   void add(std::uint32_t piece, std::uint32_t cell, const std::byte* data);
   void store(std::uint32_t chunk, std::uint32_t cell, std::uint32_t version);
 

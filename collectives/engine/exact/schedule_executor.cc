@@ -1,6 +1,7 @@
 #include "collectives/engine/exact/schedule_executor.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -29,8 +30,11 @@ class ScheduleExecutor::Outgoing : public Source {
       const std::uint32_t number = message_.first_piece + next_;
       const Schedule::Piece& piece = executor_.schedule_.pieces[number];
       const SlotRun slots = executor_.slots_[number];
-      if (piece.version == 0) ready_ = slots.end();
-      while (ready_ < slots.end() && executor_.chunks_.holds(piece, ready_ - slots.first)) ++ready_;
+      if (piece.version == 0) ready_ = slots.first + executor_.chunks_.provided_slots(piece);
+      while (piece.version > 0 && ready_ < slots.end() &&
+             executor_.chunks_.holds(piece, ready_ - slots.first)) {
+        ++ready_;
+      }
       if (ready_ < slots.end()) break;
     }
     return ready_ > before;
@@ -151,13 +155,14 @@ void ScheduleExecutor::choose_kept_stage() {
 }
 
 std::vector<StageSpec> ScheduleExecutor::stages() {
-  const std::uint32_t world = shape_.chunks.sums.world;
   std::vector<StageSpec> stages(schedule_.stages.size());
   for (std::size_t i = 0; i < stages.size(); ++i) {
     stages[i].acknowledge = schedule_.stages[i].confirmed && (i != kept_stage_ || confirms_kept_);
     stages[i].alike = schedule_.stages[i].alike;
     stages[i].sends.reserve(schedule_.stages[i].sends.size());
-    stages[i].receives.reserve(world);
+    const int more = i == 0 ? std::popcount(shape_.others) : 0;
+    stages[i].receives.reserve(schedule_.stages[i].receives.size() +
+                               static_cast<std::size_t>(more));
   }
   const auto measure = [this](auto& to, const Schedule::Message& message) {
     for (const Schedule::Piece& piece : schedule_.pieces_of(message)) {
@@ -165,7 +170,7 @@ std::vector<StageSpec> ScheduleExecutor::stages() {
       if (message.piece_count > 1) to.ranges.push_back(chunks_.bytes_of(piece));
     }
   };
-  std::uint64_t heard = bit(shape_.chunks.rank);
+  std::uint64_t others = shape_.others;
   for (Outgoing& one : outgoing_) {
     SendSpec send{.peer = one.message().peer, .source = &one, .ready = one.ready()};
     measure(send, one.message());
@@ -174,12 +179,11 @@ std::vector<StageSpec> ScheduleExecutor::stages() {
   for (Incoming& one : incoming_) {
     ReceiveSpec receive{.peer = one.message().peer, .sink = &one};
     measure(receive, one.message());
-    if (one.stage() == 0) heard |= bit(receive.peer);
+    if (one.stage() == 0) others &= ~bit(receive.peer);
     stages[one.stage()].receives.push_back(std::move(receive));
   }
-  // The other ranks send nothing here, but all have to make the same call.
-  for (Rank peer = 0; peer < world; ++peer) {
-    if ((heard & bit(peer)) == 0) stages[0].receives.push_back({.peer = peer});
+  for (; others != 0; others &= others - 1) {
+    stages[0].receives.push_back({.peer = static_cast<Rank>(std::countr_zero(others))});
   }
   return stages;
 }

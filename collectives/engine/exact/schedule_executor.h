@@ -17,6 +17,8 @@ class ScheduleExecutor {
  public:
   struct Shape {
     ChunkSums::Shape chunks;
+    /// Ranks that have to make the same call although they send nothing here. Bit r: rank r.
+    std::uint64_t others = 0;
     /// If messages may be kept or confirmed, pieces of up to this many bytes are only kept.
     std::uint64_t confirm_above = 0;
   };
@@ -31,6 +33,10 @@ class ScheduleExecutor {
   /// the operation. A stage is acknowledged if the schedule says that it is confirmed, except a
   /// kept stage whose pieces are small on all ranks.
   std::vector<StageSpec> stages();
+
+  /// As those of ChunkSums, if ChunkSums::Shape::provided.
+  void provide(std::uint32_t chunk, std::uint64_t elements) { chunks_.provide(chunk, elements); }
+  std::uint64_t results(std::uint32_t chunk) { return chunks_.results(chunk); }
 
   /// Tells the endpoint which slots may go out after the latest deliveries.
   void advance(Endpoint& endpoint, OperationHandle operation);

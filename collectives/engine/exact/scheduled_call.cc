@@ -7,46 +7,67 @@ namespace tarpon {
 
 ScheduledCall::ScheduledCall(const Setting& setting, std::shared_ptr<PendingCall> call,
                              Endpoint& endpoint, Time submitted, Time now)
-    : RunningCall(setting, std::move(call), endpoint, submitted, now), executor_(make_executor()) {
+    : ScheduledCall(setting, call, endpoint, submitted, now, program_of(setting, *call)) {
+  open(specify(), signature(), now);
+}
+
+ScheduledCall::ScheduledCall(const Setting& setting, std::shared_ptr<PendingCall> call,
+                             Endpoint& endpoint, Time submitted, Time now, Program program)
+    : RunningCall(setting, std::move(call), endpoint, submitted, now),
+      executor_(make_executor(std::move(program))) {
   call_->report.algorithm = call_->arguments.algorithm;
-  OperationSpec spec;
-  spec.tag = call_->arguments.tag;
-  spec.slot_bytes = setting.slot_bytes;
-  spec.deadline = deadline_;
-  spec.began = setting.began;
-  spec.forwards = true;
-  spec.stages = executor_.stages();
   call_->report.bytes_sent = executor_.bytes_sent();
-  open(std::move(spec), signature(), now);
 }
 
 ScheduledCall::~ScheduledCall() {
   if (partials_) setting_.partial_buffers->release(std::move(*partials_));
 }
 
+ScheduledCall::Program ScheduledCall::program_of(const Setting& setting, const PendingCall& call) {
+  const AllreduceArguments& arguments = call.arguments;
+  return {.schedule = schedule_of(arguments, setting.world, setting.rank,
+                                  setting.mechanisms.rotation ? call.report.operation : 0),
+          .input = static_cast<const std::byte*>(arguments.input),
+          .contributors = bit(setting.rank),
+          .function = arguments.function,
+          .others = first_ranks(setting.world) & ~bit(setting.rank)};
+}
+
+OperationSpec ScheduledCall::specify() {
+  OperationSpec spec;
+  spec.tag = call_->arguments.tag;
+  spec.slot_bytes = setting_.slot_bytes;
+  spec.deadline = deadline_;
+  spec.began = setting_.began;
+  spec.forwards = true;
+  spec.stages = executor_.stages();
+  return spec;
+}
+
 /// Takes a buffer for partial results if they are not elements.
-ScheduleExecutor ScheduledCall::make_executor() {
+ScheduleExecutor ScheduledCall::make_executor(Program program) {
   const AllreduceArguments& arguments = call_->arguments;
-  Schedule schedule = schedule_of(arguments, setting_.world, setting_.rank,
-                                  setting_.mechanisms.rotation ? call_->report.operation : 0);
   ScheduleExecutor::Shape shape;
   shape.confirm_above = kConfirmAbove;
+  shape.others = program.others;
   ChunkSums::Shape& chunks = shape.chunks;
-  chunks.rank = setting_.rank;
-  chunks.input = static_cast<const std::byte*>(arguments.input);
+  chunks.input = program.input;
+  chunks.contributors = program.contributors;
+  chunks.provided = program.provided;
   chunks.sums.output = static_cast<std::byte*>(arguments.output);
   chunks.sums.most_bytes = setting_.slot_bytes;
   chunks.sums.type = arguments.type;
-  chunks.sums.function = arguments.function;
+  chunks.sums.function = program.function;
   chunks.sums.world = setting_.world;
   chunks.sums.custom = arguments.custom;
-  if (needs_partials(arguments.type, arguments.function)) {
-    partials_ = setting_.partial_buffers->allocate(ChunkSums::partial_results(schedule));
+  const std::uint64_t places = ChunkSums::partial_results(program.schedule);
+  if (needs_partials(arguments.type, program.function) && places > 0) {
+    partials_ = setting_.partial_buffers->allocate(places);
     chunks.sums.partials = partials_->get();
   }
   chunks.slot_bytes = setting_.slot_bytes;
   chunks.buffers = setting_.partial_buffers;
-  return ScheduleExecutor(std::move(schedule), shape);
+  return ScheduleExecutor(std::move(program.schedule), shape);
 }
 
 OperationSignature ScheduledCall::signature() const {

@@ -1,4 +1,4 @@
-// One exact AllReduce that runs, by the Schedule of its algorithm.
+// One exact AllReduce that runs, by a Schedule: that of its algorithm, or of a derived class.
 //
 // It ends when the result is whole and no peer can need its buffers: the receivers of its messages
 // have confirmed them. If all messages are one piece, the call may keep a copy of it instead. It
@@ -22,12 +22,30 @@ class ScheduledCall : public RunningCall {
                 Time submitted, Time now);
   ~ScheduledCall() override;
 
- private:
-  void on_progress(const Event&, Time) override {}
-  bool advance(Time now) override;
-  void finish(Time now) override;
+ protected:
+  /// What runs.
+  struct Program {
+    Schedule schedule;
+    const std::byte* input = nullptr;
+    std::uint64_t contributors = 0;  // ChunkSums::Shape::contributors
+    bool provided = false;           // ChunkSums::Shape::provided
+    ReduceOp function = ReduceOp::sum;
+    std::uint64_t others = 0;  // ScheduleExecutor::Shape::others
+  };
+  /// The derived class opens the operation, as the last step of its constructor.
+  ScheduledCall(const Setting& setting, std::shared_ptr<PendingCall> call, Endpoint& endpoint,
+                Time submitted, Time now, Program program);
+
+  OperationSpec specify();
   OperationSignature signature() const;
-  ScheduleExecutor make_executor();
+  bool advance(Time now) override;
+  ScheduleExecutor& executor() { return executor_; }
+
+ private:
+  static Program program_of(const Setting& setting, const PendingCall& call);
+  void on_progress(const Event&, Time) override {}
+  void finish(Time now) override;
+  ScheduleExecutor make_executor(Program program);
   bool keeps() const { return executor_.kept_stage() != ScheduleExecutor::kNoStage; }
   bool confirmed() const;
   bool may_finish(Time now) const;

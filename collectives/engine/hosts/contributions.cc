@@ -25,6 +25,9 @@ void Contributions::add_block(std::byte* out, std::uint64_t first, std::uint64_t
   const auto contribution = [&](std::size_t i) { return from[i] + first * element; };
   std::byte* const result = out + first * element;
   if (from.size() == 1) {
+    if (shape_.function == ReduceOp::avg) {
+      return kernels_.scale(result, contribution(0), elements, 1, shape_.ranks);
+    }
     std::memmove(result, contribution(0), elements * element);
     return;
   }

@@ -19,7 +19,7 @@ class Contributions {
     DataType type = DataType::float32;
     ReduceOp function = ReduceOp::sum;
     CustomFunction custom = {};  // if the function is custom
-    std::uint32_t ranks = 1;     // whose contributions there are: avg divides by it
+    std::uint32_t ranks = 1;     // avg divides by it
   };
 
   /// Throws std::bad_alloc.
@@ -27,7 +27,7 @@ class Contributions {
 
   /// Writes the result of `elements` elements of each of `from` to `out`, in the order of `from`:
   /// (((0 + 1) + 2) + 3). Works in blocks that stay in the first-level cache. `out` overlaps none
-  /// of them, or is one of them. REQUIRES: from.size() == Shape::ranks.
+  /// of them, or is one of them.
   void add_up(std::byte* out, std::span<const std::byte* const> from, std::uint64_t elements);
 
  private:

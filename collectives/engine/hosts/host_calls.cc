@@ -6,6 +6,9 @@
 namespace tarpon::hosts {
 namespace {
 
+constexpr std::array<Part, kParts> kAllParts{Part::copy_in, Part::add_up, Part::spread,
+                                             Part::copy_out};
+
 // Sleep words: 0: awake; kAnything: ring for whatever is published; else a Wish, in this layout:
 //   bits 0 to 23    steps
 //   bits 24 to 55   number of the call
@@ -35,8 +38,8 @@ std::size_t index_of(Part part) {
 
 }  // namespace
 
-HostTag::HostTag(const HostGroup& group, std::uint32_t index)
-    : group_(group), index_(index), used_(group.memory.shape().places) {
+HostTag::HostTag(const HostGroup& group, std::uint32_t index) : group_(group), index_(index) {
+  for (auto& used : used_) used.resize(group.memory.shape().places);
   constexpr std::size_t kMostOpen = 64;  // more than a tag may have: begin() allocates nothing
   for (auto& waiting : waiting_) waiting.reserve(kMostOpen);
 }
@@ -76,7 +79,7 @@ void HostTag::leave(Part part, std::uint32_t number) {
 
 void HostTag::end(std::uint32_t number, const Ending& ending) {
   tell(number, ending);
-  for (const Part part : {Part::copy_in, Part::add_up, Part::copy_out}) leave(part, number);
+  for (const Part part : kAllParts) leave(part, number);
 }
 
 void HostTag::pass_over(std::uint32_t number, const Ending& ending) {
@@ -87,7 +90,7 @@ void HostTag::pass_over(std::uint32_t number, const Ending& ending) {
 
 /// Tells that this rank is at call `number` with all parts that no earlier call waits for.
 void HostTag::reach(std::uint32_t number) {
-  for (const Part part : {Part::copy_in, Part::add_up, Part::copy_out}) {
+  for (const Part part : kAllParts) {
     if (waiting_[index_of(part)].empty()) publish(part, number, 0);
   }
 }
@@ -107,7 +110,7 @@ HostTag::Told HostTag::told(std::uint32_t rank, std::uint32_t number) const {
   const auto kind = static_cast<CallState>(static_cast<std::uint32_t>(state));
   if (kind == CallState::none || here != number) {
     const bool later = kind != CallState::none && static_cast<std::int32_t>(here - number) > 0;
-    if (later) result = {.state = CallState::given_up, .blamed = bit(group_.ranks[rank])};
+    if (later) result = {.state = CallState::given_up, .blamed = bit(group_.ranks()[rank])};
     return result;
   }
   result.state = kind;
@@ -120,12 +123,14 @@ HostTag::Told HostTag::told(std::uint32_t rank, std::uint32_t number) const {
   return result;
 }
 
-bool HostTag::is_free(std::uint32_t place) const {
-  return !used_[place] || all_have_reached(Part::copy_out, *used_[place]);
+bool HostTag::is_free(Area area, std::uint32_t place) const {
+  const std::optional<Use>& used = used_[static_cast<std::size_t>(area)][place];
+  return !used || all_have_reached(used->part, used->position);
 }
 
-void HostTag::use(std::uint32_t place, std::uint32_t number, std::uint32_t step) {
-  used_[place] = position(number, step + 1);
+void HostTag::use(Area area, std::uint32_t place, Part part, std::uint32_t number,
+                  std::uint32_t step) {
+  used_[static_cast<std::size_t>(area)][place] = Use{part, position(number, step + 1)};
 }
 
 HostCalls::HostCalls(const HostGroup& group) : group_(group) {

@@ -2,8 +2,8 @@
 // and how ranks that sleep are woken.
 //
 // Calls of a tag do each part of their work in their order, so that all ranks use the places alike:
-// step k of call n works on place (n + k) % places. A rank writes to a place again when all ranks
-// have copied out the step that was there before.
+// step k of call n works on place (n + k) % places. A rank writes to a place again when no rank
+// needs what was there before.
 //
 // Sleep. A rank that finds nothing to do writes its sleep word, looks once more, and sleeps. A rank
 // that has published something then reads the words of the others, and rings for those whose wish
@@ -86,10 +86,13 @@ class HostTag {
   std::uint32_t place(std::uint32_t number, std::uint32_t step) const {
     return (number + step) % group_.memory.shape().places;
   }
-  /// Whether all ranks have copied out the step that was last at a place.
-  bool is_free(std::uint32_t place) const;
-  /// The place holds step `step` of call `number` from now on.
-  void use(std::uint32_t place, std::uint32_t number, std::uint32_t step);
+  /// What a place has.
+  enum class Area : std::uint8_t { inputs, result };
+  /// Whether no rank needs what was last there.
+  bool is_free(Area area, std::uint32_t place) const;
+  /// The area holds step `step` of call `number` from now on, until all ranks have done that step
+  /// of `part`.
+  void use(Area area, std::uint32_t place, Part part, std::uint32_t number, std::uint32_t step);
 
   std::byte* input(std::uint32_t place, std::uint32_t rank) const {
     return group_.memory.input(index_, place, rank);
@@ -107,7 +110,11 @@ class HostTag {
   const std::uint32_t index_;
   std::array<std::vector<std::uint32_t>, kParts> waiting_;  // numbers of open calls, in order
   std::uint32_t next_number_ = 0;                           // after the latest call that began
-  std::vector<std::optional<Position>> used_;               // by place: what has to be copied out
+  struct Use {
+    Part part;
+    Position position;  // to reach with that part
+  };
+  std::array<std::vector<std::optional<Use>>, 2> used_;  // by Area and place
 };
 
 /// A running call, as HostCalls sees it.

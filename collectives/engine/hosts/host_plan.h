@@ -1,6 +1,10 @@
-// How a bucket goes through the memory of a host: in which steps, and which rank adds up what.
+// How a bucket goes through the memory of hosts: in which steps, and which rank adds up what.
 //
-// A value, from the arguments of a call and the shape of the memory alone.
+// Slice l of the bucket belongs to local rank l of every host, its owner. A slice has a shard for
+// each host. A step takes a piece of each shard of each slice. So all owners work from the first
+// step on, and so do all hosts.
+//
+// A value, from the arguments of a call and the shape of the job alone: alike on all ranks.
 #pragma once
 
 #include <algorithm>
@@ -8,54 +12,91 @@
 
 #include "collectives/allreduce.h"
 #include "collectives/engine/schedules/shards.h"
+#include "collectives/hosts/host_layout.h"
 #include "collectives/hosts/host_memory.h"
 
 namespace tarpon {
 
 class HostPlan {
  public:
-  HostPlan(const AllreduceArguments& call, const hosts::HostShape& shape)
-      : ranks_(shape.ranks),
-        count_(call.count),
-        step_(shape.place_bytes / element_bytes(call.type)),
-        alignment_(kSliceBytes / element_bytes(call.type)),
-        whole_(bucket_bytes(call) <=
-               std::min<std::uint64_t>(kWholeBytes / shape.ranks, shape.place_bytes)) {}
+  /// `shape`: of the memory of a host with several ranks.
+  HostPlan(const AllreduceArguments& call, const hosts::HostLayout& layout,
+           const hosts::HostShape& shape)
+      : hosts_(static_cast<std::uint32_t>(layout.count())),
+        element_bytes_(element_bytes(call.type)),
+        whole_(hosts_ == 1 &&
+               bucket_bytes(call) <=
+                   std::min<std::uint64_t>(kWholeBytes / shape.ranks, shape.place_bytes)),
+        owners_(whole_ ? 1 : owners_of(bucket_bytes(call), layout, shape)),
+        slices_{call.count, element_bytes_, owners_},
+        piece_(whole_ ? std::max<std::uint64_t>(call.count, 1) : piece_of(shape)),
+        steps_(static_cast<std::uint32_t>(
+            std::max<std::uint64_t>(1, (shard(0, 0).count + piece_ - 1) / piece_))) {}
 
-  /// Whether every rank adds up the whole bucket, in one step.
+  /// Whether every rank of the only host adds up the whole bucket, in one step.
   bool whole() const { return whole_; }
+  std::uint32_t hosts() const { return hosts_; }
+  /// Local ranks from here on own nothing.
+  std::uint32_t owners() const { return owners_; }
   /// An empty bucket has one step, too.
-  std::uint32_t steps() const {
-    return static_cast<std::uint32_t>(std::max<std::uint64_t>(1, (count_ + step_ - 1) / step_));
+  std::uint32_t steps() const { return steps_; }
+
+  /// The elements of a slice, and of one of its shards.
+  Range slice(std::uint32_t owner) const { return slices_.elements(owner); }
+  Range shard(std::uint32_t owner, std::uint32_t number) const {
+    const Range all = slice(owner);
+    const Range part = ShardLayout{all.count, element_bytes_, hosts_}.elements(number);
+    return {all.first + part.first, part.count};
   }
-  /// The elements of a step.
-  Range range(std::uint32_t step) const {
-    const std::uint64_t first = std::uint64_t{step} * step_;
-    return {first, std::min(step_, count_ - first)};
+  /// The elements of a step in a shard. Empty behind the end of a short shard.
+  Range piece(std::uint32_t step, std::uint32_t owner, std::uint32_t number) const {
+    const Range all = shard(owner, number);
+    const std::uint64_t first = std::min(all.count, step * piece_);
+    return {all.first + first, std::min(piece_, all.count - first)};
   }
-  /// The elements of a step that local rank `rank` adds up, counted from the beginning of the step.
-  /// REQUIRES: not whole().
-  Range slice(std::uint32_t step, std::uint32_t rank) const {
-    const std::uint64_t count = range(step).count;
-    const std::uint64_t units = (count + alignment_ - 1) / alignment_;
-    const auto begin = [&](std::uint64_t number) {
-      return std::min(count, units * number / ranks_ * alignment_);
-    };
-    return {begin(rank), begin(rank + 1) - begin(rank)};
+  /// Elements of a shard up to the end of a step.
+  std::uint64_t reached(std::uint32_t step, std::uint32_t owner, std::uint32_t number) const {
+    return std::min(shard(owner, number).count, (step + 1) * piece_);
+  }
+  /// Where a piece lies in a place, in bytes.
+  std::uint64_t offset(std::uint32_t owner, std::uint32_t number) const {
+    return (std::uint64_t{owner} * hosts_ + number) * piece_ * element_bytes_;
+  }
+  /// Elements of a step in the slice of `owner`.
+  std::uint64_t count(std::uint32_t step, std::uint32_t owner) const {
+    std::uint64_t elements = 0;
+    for (std::uint32_t number = 0; number < hosts_; ++number) {
+      elements += piece(step, owner, number).count;
+    }
+    return elements;
   }
 
  private:
   // Up to this many bytes of all ranks together, each rank adds up the whole bucket: to read them
   // costs less than to wait for the slices of the others.
   static constexpr std::uint64_t kWholeBytes = 256 << 10;
-  // Slices begin at multiples of this, so that two ranks do not write to one cache line.
-  static constexpr std::uint64_t kSliceBytes = 64;
+  static std::uint32_t owners_of(std::uint64_t bytes, const hosts::HostLayout& layout,
+                                 const hosts::HostShape& shape) {
+    if (layout.count() == 1) return layout.owners();
+    const std::uint64_t filled = bytes / (std::uint64_t{shape.least_shard} * layout.count());
+    return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(filled, 1, layout.owners()));
+  }
 
-  std::uint64_t ranks_;
-  std::uint64_t count_;
-  std::uint64_t step_;       // elements
-  std::uint64_t alignment_;  // of slices, in elements
+  /// Pieces begin at multiples of kShardAlignment, so that two ranks do not write to one cache
+  /// line.
+  std::uint64_t piece_of(const hosts::HostShape& shape) const {
+    const std::uint64_t bytes = shape.place_bytes / (std::uint64_t{owners_} * hosts_);
+    const std::uint64_t units = std::max<std::uint64_t>(1, bytes / kShardAlignment);
+    return units * kShardAlignment / element_bytes_;
+  }
+
+  std::uint32_t hosts_;
+  std::size_t element_bytes_;
   bool whole_;
+  std::uint32_t owners_;
+  ShardLayout slices_;
+  std::uint64_t piece_;  // elements
+  std::uint32_t steps_;
 };
 
 }  // namespace tarpon

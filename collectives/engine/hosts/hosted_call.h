@@ -1,11 +1,17 @@
-// One exact AllReduce among ranks of one host, through the memory that they share.
+// One exact AllReduce that adds up in each host first, through the memory that its ranks share, and
+// then over the hosts.
 //
-// A large bucket goes in steps: each rank copies its input in, adds up the slice of the step that
-// it owns, and copies the slices of all ranks out. A small one is copied in whole, and every rank
-// adds all of it up itself. Both add in the order of the ranks, so all ranks have the same bits.
+// The bucket goes in steps (host_plan.h). Each rank copies its input in. The owner of a slice adds
+// up what the ranks of its host have copied in. With several hosts the owners of that slice add up
+// their sums by TAR, and each copies the result back in (spread). Each rank copies the results of
+// all slices out. In a host the ranks are added up in their order, then the hosts in that of TAR,
+// so all ranks have the same bits. Sums of half precision are rounded once a host.
 //
-// The call is an operation of the endpoint without messages: that gives it its number, its deadline
-// and its end when a rank aborts, leaves or dies. No packet leaves while all goes well.
+// On one host a small bucket is copied in whole, and every rank adds all of it up itself.
+//
+// The call is an operation of the endpoint: that gives it its number, its deadline and its end when
+// a rank aborts, leaves or dies. Only owners of one slice exchange packets while all goes well:
+// what they send proves that all ranks of their hosts have begun the same call.
 #pragma once
 
 #include <memory>
@@ -13,14 +19,14 @@
 #include <span>
 #include <vector>
 
-#include "collectives/engine/call/running_call.h"
+#include "collectives/engine/exact/scheduled_call.h"
 #include "collectives/engine/hosts/contributions.h"
 #include "collectives/engine/hosts/host_calls.h"
 #include "collectives/engine/hosts/host_plan.h"
 
 namespace tarpon {
 
-class HostedCall : public RunningCall, private hosts::HostWork {
+class HostedCall : public ScheduledCall, private hosts::HostWork {
  public:
   /// As TarCall. `calls` outlives the call. REQUIRES: may_run_bounded() is false, and host_tag() of
   /// the call's tag.
@@ -29,11 +35,10 @@ class HostedCall : public RunningCall, private hosts::HostWork {
   ~HostedCall() override;
 
  private:
-  OperationSignature signature() const;
+  static Program program_of(const Setting& setting, const PendingCall& call,
+                            const hosts::HostGroup& group);
 
-  void on_progress(const Event&, Time) override {}
   bool advance(Time now) override;
-  void finish(Time now) override;
   void complete_output() override;
 
   void move(Time now) override;
@@ -44,13 +49,20 @@ class HostedCall : public RunningCall, private hosts::HostWork {
   void take_news(std::uint32_t rank, const hosts::HostTag::Told& told, Time now);
   bool is_heard(std::uint32_t rank) const { return (heard_ >> rank & 1) != 0; }
   bool has_news(std::uint32_t rank) const;
+  void look_at_hosts(Time now);
   bool all_hold() const;
 
+  bool may_follow(hosts::Part part, hosts::Part before) const;
+  bool is_result_free(std::uint32_t step) const;
+  void take_results();
+  bool has_results(std::uint32_t step) const;
   bool may_copy_in() const;
   bool may_add_up() const;
+  bool may_spread() const;
   bool may_copy_out() const;
   void copy_in();
   void add_up();
+  void spread();
   void copy_out();
 
   hosts::HostTag::Ending ending() const;
@@ -58,9 +70,13 @@ class HostedCall : public RunningCall, private hosts::HostWork {
   std::uint64_t awaited() const;
 
   const std::byte* input_at(std::uint64_t element) const;
+  std::byte* output_at(std::uint64_t element) const;
+  template <typename F>
+  void for_pieces(std::uint32_t step, std::uint32_t owner, F f) const;
   std::span<const std::byte* const> contributions(std::uint32_t place, std::uint64_t offset,
                                                   std::uint64_t element);
   std::uint32_t next(hosts::Part part) const { return next_[static_cast<std::size_t>(part)]; }
+  bool is_copied_out() const { return next(hosts::Part::copy_out) == plan_.steps(); }
   void done_with_step(hosts::Part part);
 
   hosts::HostCalls& calls_;
@@ -69,13 +85,17 @@ class HostedCall : public RunningCall, private hosts::HostWork {
   const std::uint32_t local_;  // ranks of the host
   const std::uint32_t number_;
   const HostPlan plan_;
+  const std::span<const hosts::Part> parts_;  // of its work, in order
   Contributions sums_;
   std::vector<const std::byte*> from_;               // by local rank: contributions()
   std::array<std::uint32_t, hosts::kParts> next_{};  // by Part: the step to do next
+  std::uint64_t near_ = 0;                           // OperationSpec::near
   std::uint64_t heard_ = 0;  // local ranks that have begun, with the same signature
   std::uint64_t odd_ = 0;    // local ranks that have begun another operation
   std::uint64_t quit_ = 0;   // local ranks that have given the call up, as this call has been told
-  std::vector<Time> begun_at_;  // by local rank: when this call saw that it had begun
+  std::uint64_t hosts_heard_ = 0;       // bit h: all ranks of host h have begun
+  std::vector<std::uint64_t> results_;  // by shard of the own slice: elements from its begin on
+  std::vector<Time> begun_at_;          // by local rank: when this call saw that it had begun
   bool moved_ = false;
 };
 

@@ -36,7 +36,7 @@ TEST(HostsTest, ranks_of_a_host__share_memory_by_default) {
   const Ranks job = connect(4, Datapath::automatic);
   ASSERT_EQ(job.size(), 4u);
   on_all(4, [&](Rank rank) {
-    EXPECT_THAT(job[rank]->hosts(), StartsWith("4 ranks share the memory of one host, at most "));
+    EXPECT_THAT(job[rank]->hosts(), StartsWith("4 ranks on one host; they share at most "));
     for (const std::size_t count : {std::size_t{0}, std::size_t{7}, std::size_t{3'000'000}}) {
       std::vector<float> values = input(rank, count);
       const Report report = sum_of(*job[rank], values);
@@ -142,7 +142,7 @@ Meeting meet(std::uint32_t ranks, Change change, Duration patience = 10s) {
   }
   const Time start = monotonic_now();
   on_all(ranks, [&](Rank rank) {
-    hosts::SharedHost::Options options{.ranks = all,
+    hosts::SharedHost::Options options{.layout = {.hosts = {all}},
                                        .self = rank,
                                        .job = 77,
                                        .lowest_door = lowest,

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "tools/simulation/simulated_host.h"
+#include "tools/simulation/simulated_hosts.h"
 
 namespace tarpon::host_calls_test {
 namespace {
@@ -53,7 +53,7 @@ class HostCallsTest : public testing::Test {
     return result;
   }
 
-  SimulatedHost host_{kRanks, 4096};
+  SimulatedHosts host_{hosts::HostLayout::by(std::vector<int>(kRanks)), 4096};
   std::array<FakeWork, kRanks> work_;
   std::vector<std::unique_ptr<HostCalls>> calls_;
 };
@@ -146,18 +146,20 @@ TEST_F(HostCallsTest, call_that_ends_before_its_turn__is_passed_over) {
   EXPECT_EQ(own.lacking(Part::copy_out, position(2, 0)) & 1, 0u);
 }
 
-TEST_F(HostCallsTest, place__is_free_when_all_have_copied_out) {
+TEST_F(HostCallsTest, place__is_free_when_all_are_done_with_it) {
   HostTag& own = tag(0);
   const std::uint32_t place = own.place(0, 1);
   EXPECT_EQ(place, own.place(1, 0));
-  EXPECT_TRUE(own.is_free(place));
-  own.use(place, 0, 1);
+  constexpr auto kInputs = HostTag::Area::inputs, kResult = HostTag::Area::result;
+  EXPECT_TRUE(own.is_free(kInputs, place));
+  own.use(kInputs, place, Part::copy_out, 0, 1);
+  EXPECT_TRUE(own.is_free(kResult, place));
   for (Rank rank = 0; rank < kRanks; ++rank) {
-    EXPECT_FALSE(own.is_free(place));
+    EXPECT_FALSE(own.is_free(kInputs, place));
     tag(rank).publish(Part::copy_out, 0, rank == 1 ? 2 : 1);
   }
   for (const Rank rank : {Rank{0}, Rank{2}}) tag(rank).leave(Part::copy_out, 0);
-  EXPECT_TRUE(own.is_free(place));
+  EXPECT_TRUE(own.is_free(kInputs, place));
 }
 
 TEST_F(HostCallsTest, rank_that_has_gone_on__no_longer_tells_of_a_call) {

@@ -5,10 +5,12 @@
 
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "tests/support/sanitized.h"
 #include "tests/support/simulated_job.h"
+#include "tools/reference/replay.h"
 
 namespace tarpon::hosted_call_test {
 namespace {
@@ -30,6 +32,13 @@ SimulatedJobOptions one_host(std::uint16_t ranks) {
   return {.ranks = ranks, .host_place_bytes = kSmallPlace};
 }
 
+/// `hosts`: by rank: its host.
+SimulatedJobOptions several_hosts(const std::vector<int>& hosts) {
+  return {.ranks = static_cast<std::uint16_t>(hosts.size()),
+          .host_place_bytes = kSmallPlace,
+          .hosts = hosts};
+}
+
 template <typename T>
 AllreduceArguments hosted(Buffers<T>& buffers, Rank rank, ReduceOp function = ReduceOp::sum) {
   AllreduceArguments arguments = buffers.arguments(rank, data_type_of<T>(), function);
@@ -48,17 +57,40 @@ std::vector<T> in_order_of_ranks(const Buffers<T>& buffers, ReduceOp function) {
   return result;
 }
 
+/// What the order of additions gives: first in each host, then over the hosts.
 template <typename T>
-void expect_exact(std::uint16_t ranks, std::uint64_t count, ReduceOp function, bool in_place) {
+std::vector<T> by_hosts(const SimulatedJobOptions& job, const Buffers<T>& buffers,
+                        ReduceOp function, std::uint32_t number) {
+  Buffers<T> copy = buffers;
+  const auto layout =
+      hosts::HostLayout::by(job.hosts.empty() ? std::vector<int>(job.ranks) : job.hosts);
+  std::vector<T> result(buffers.inputs[0].size());
+  for (const AdditionProgram& program :
+       addition_programs(hosted(copy, 0, function), layout,
+                         SimulatedHosts::shape(job.ranks, job.host_place_bytes), number)) {
+    for (std::uint64_t i = program.elements.first; i < program.elements.end(); ++i) {
+      result[i] = replay<T>(program, job.ranks, function,
+                            [&](Rank rank) { return buffers.inputs[rank][i]; });
+    }
+  }
+  return result;
+}
+
+template <typename T>
+void expect_exact(const SimulatedJobOptions& options, std::uint64_t count, ReduceOp function,
+                  bool in_place) {
+  const std::uint16_t ranks = options.ranks;
   SCOPED_TRACE(std::string(name(function)) + " of " + std::to_string(count) + " on " +
                std::to_string(ranks) + " ranks");
-  SimulatedJob job(one_host(ranks));
+  SimulatedJob job(options);
   for (std::uint32_t number = 0; number < 3; ++number) {
     Buffers<T> buffers(ranks, count, in_place, number + 1);
     const Buffers<T> before = buffers;
     const Calls calls = job.submit_all([&](Rank rank) { return hosted(buffers, rank, function); });
     ASSERT_TRUE(job.finish(5s));
-    const std::vector<T> result = in_order_of_ranks(before, function);
+    const std::vector<T> result = options.hosts.empty()
+                                      ? in_order_of_ranks(before, function)
+                                      : by_hosts(options, before, function, number);
     for (Rank rank = 0; rank < ranks; ++rank) {
       const Report& report = calls[rank]->report;
       ASSERT_EQ(report.status, Status::complete) << report.detail;
@@ -84,7 +116,22 @@ TYPED_TEST(HostedTypesTest, exact__every_function_in_the_order_of_ranks) {
     if (function == ReduceOp::custom || !is_defined(data_type_of<TypeParam>(), function)) continue;
     for (const std::uint16_t ranks : first_if_sanitized<std::uint16_t>(2, {3, 8, 2, 5})) {
       for (const std::uint64_t count : {33u, 1u, 70'001u}) {
-        expect_exact<TypeParam>(ranks, count, function, count != 33);
+        expect_exact<TypeParam>(one_host(ranks), count, function, count != 33);
+        if (testing::Test::HasFailure()) return;
+      }
+    }
+  }
+}
+
+TYPED_TEST(HostedTypesTest, several_hosts__every_function_in_the_order_of_hosts) {
+  const std::vector<std::vector<int>> layouts{
+      {0, 0, 1, 1}, {0, 1, 0, 1, 1}, {0, 0, 1}, {2, 1, 2, 0, 1, 0, 2}, {0, 1, 0}};
+  for (std::size_t op = 0; op < kReduceOps; ++op) {
+    const auto function = static_cast<ReduceOp>(op);
+    if (function == ReduceOp::custom || !is_defined(data_type_of<TypeParam>(), function)) continue;
+    for (const auto& hosts : first_if_sanitized<std::vector<int>>(2, layouts)) {
+      for (const std::uint64_t count : {33u, 1u, 20'001u}) {
+        expect_exact<TypeParam>(several_hosts(hosts), count, function, count != 33);
         if (testing::Test::HasFailure()) return;
       }
     }
@@ -97,8 +144,8 @@ TEST(HostedCallTest, sizes__around_steps_and_slices) {
                                     kStep + 1, 32 * kStep, 32 * kStep + 17}) {
     for (const int world : {2, 3, 7, 64}) {
       const auto ranks = static_cast<std::uint16_t>(world);
-      expect_exact<float>(ranks, count, ReduceOp::sum, true);
-      expect_exact<float>(ranks, count, ReduceOp::avg, false);
+      expect_exact<float>(one_host(ranks), count, ReduceOp::sum, true);
+      expect_exact<float>(one_host(ranks), count, ReduceOp::avg, false);
     }
   }
 }
@@ -241,14 +288,21 @@ TEST(HostedCallTest, many_calls__of_several_tags_match_in_any_order_of_submissio
 
 // -- ranks that do not take part -----------------------------------------------------------------
 
-class HostedFaults : public testing::TestWithParam<std::uint64_t> {
+/// Elements, and the number of hosts, over which the ranks go round.
+class HostedFaults : public testing::TestWithParam<std::tuple<std::uint64_t, int>> {
  protected:
-  std::uint64_t count() const { return GetParam(); }
+  std::uint64_t count() const { return std::get<0>(GetParam()); }
+  SimulatedJobOptions job_of(int ranks) const {
+    std::vector<int> hosts;
+    for (int rank = 0; rank < ranks; ++rank) hosts.push_back(rank % std::get<1>(GetParam()));
+    return several_hosts(hosts);
+  }
 };
-INSTANTIATE_TEST_SUITE_P(Sizes, HostedFaults, testing::Values(64, 60'000));
+INSTANTIATE_TEST_SUITE_P(Sizes, HostedFaults,
+                         testing::Combine(testing::Values(64, 60'000), testing::Values(1, 2)));
 
 TEST_P(HostedFaults, absent_rank__is_named_on_all_and_the_next_call_matches) {
-  SimulatedJob job(one_host(4));
+  SimulatedJob job(job_of(4));
   Buffers<float> buffers(4, count(), true), more(4, count(), true, 5);
   const auto arguments = [&](Rank rank) {
     AllreduceArguments result = hosted(buffers, rank);
@@ -266,7 +320,7 @@ TEST_P(HostedFaults, absent_rank__is_named_on_all_and_the_next_call_matches) {
   ASSERT_TRUE(job.finish());
   EXPECT_EQ(late->report.status, Status::aborted);
   EXPECT_EQ(late->report.abort_reason, AbortReason::late);
-  const std::vector<float> result = in_order_of_ranks(more, ReduceOp::sum);
+  const std::vector<float> result = by_hosts(job_of(4), more, ReduceOp::sum, 1);
   const Calls next = job.submit_all([&](Rank rank) { return hosted(more, rank); });
   ASSERT_TRUE(job.finish());
   for (const auto& call : next) ASSERT_EQ(call->report.status, Status::complete);
@@ -274,9 +328,9 @@ TEST_P(HostedFaults, absent_rank__is_named_on_all_and_the_next_call_matches) {
 }
 
 TEST_P(HostedFaults, late_rank__is_waited_for) {
-  SimulatedJob job(one_host(3));
+  SimulatedJob job(job_of(3));
   Buffers<float> buffers(3, count(), true);
-  const std::vector<float> result = in_order_of_ranks(buffers, ReduceOp::sum);
+  const std::vector<float> result = by_hosts(job_of(3), buffers, ReduceOp::sum, 0);
   Calls calls = job.submit_all([&](Rank rank) { return hosted(buffers, rank); }, {1});
   job.run_for(8s);  // longer than a silent rank lives: it answers
   calls.push_back(job.submit(1, hosted(buffers, 1)));
@@ -286,7 +340,7 @@ TEST_P(HostedFaults, late_rank__is_waited_for) {
 }
 
 TEST_P(HostedFaults, refusing_rank__ends_the_call_on_all) {
-  SimulatedJob job(one_host(3));
+  SimulatedJob job(job_of(3));
   Buffers<float> buffers(3, count(), true);
   const auto run = [&](bool refuses) {
     const Calls calls = job.submit_all([&](Rank rank) {
@@ -309,7 +363,7 @@ TEST_P(HostedFaults, refusing_rank__ends_the_call_on_all) {
 
 TEST_P(HostedFaults, mismatch__names_the_field_and_the_rank) {
   for (const bool by_network : {false, true}) {
-    SimulatedJob job(one_host(3));
+    SimulatedJob job(job_of(3));
     Buffers<float> buffers(3, count(), true);
     const Calls calls = job.submit_all([&](Rank rank) {
       AllreduceArguments arguments = hosted(buffers, rank);
@@ -330,7 +384,7 @@ TEST_P(HostedFaults, mismatch__names_the_field_and_the_rank) {
 }
 
 TEST_P(HostedFaults, dead_rank__ends_the_call_with_the_evidence) {
-  SimulatedJob job(one_host(3));
+  SimulatedJob job(job_of(3));
   Buffers<float> buffers(3, count(), true);
   const Calls calls = job.submit_all([&](Rank rank) { return hosted(buffers, rank); }, {2});
   job.run_for(1ms);
@@ -345,7 +399,7 @@ TEST_P(HostedFaults, dead_rank__ends_the_call_with_the_evidence) {
 }
 
 TEST_P(HostedFaults, death__is_told_by_the_mesh_alone) {
-  SimulatedJob job(one_host(3));
+  SimulatedJob job(job_of(3));
   Buffers<float> buffers(3, count(), true);
   const Calls calls = job.submit_all([&](Rank rank) { return hosted(buffers, rank); }, {2});
   job.run_for(1ms);
@@ -359,7 +413,7 @@ TEST_P(HostedFaults, death__is_told_by_the_mesh_alone) {
 }
 
 TEST_P(HostedFaults, rank_that_left__ends_later_calls_and_serves_its_own) {
-  SimulatedJob job(one_host(3));
+  SimulatedJob job(job_of(3));
   Buffers<float> buffers(3, count(), true), more(3, count(), true);
   const auto first = job.submit(2, hosted(buffers, 2));
   Calls calls{job.submit(0, hosted(buffers, 0))};
@@ -376,7 +430,7 @@ TEST_P(HostedFaults, rank_that_left__ends_later_calls_and_serves_its_own) {
 
 TEST_P(HostedFaults, stopped_rank__is_waited_for_until_the_deadline_and_then_named) {
   for (const Duration pause : {Duration(100ms), Duration(3s)}) {
-    SimulatedJob job(one_host(3));
+    SimulatedJob job(job_of(3));
     Buffers<float> buffers(3, count(), true);
     const auto arguments = [&](Rank rank) {
       AllreduceArguments result = hosted(buffers, rank);
@@ -435,7 +489,7 @@ TEST(HostedCallTest, rank_that_stood_still__takes_the_result_that_is_there) {
 }
 
 TEST_P(HostedFaults, stopped_rank_that_had_begun__is_found_silent) {
-  SimulatedJob job(one_host(3));
+  SimulatedJob job(job_of(3));
   Buffers<float> buffers(3, count(), true);
   job.submit(2, hosted(buffers, 2));
   job.stop(2);  // it has begun, and copied nothing in
@@ -446,7 +500,7 @@ TEST_P(HostedFaults, stopped_rank_that_had_begun__is_found_silent) {
 }
 
 TEST_P(HostedFaults, given_up__on_all_ranks_with_the_rank_to_blame) {
-  SimulatedJob job(one_host(3));
+  SimulatedJob job(job_of(3));
   Buffers<float> buffers(3, count(), true);
   const Calls calls = job.submit_all([&](Rank rank) { return hosted(buffers, rank); }, {2});
   job.run_for(1ms);
@@ -461,7 +515,7 @@ TEST_P(HostedFaults, given_up__on_all_ranks_with_the_rank_to_blame) {
 }
 
 TEST_P(HostedFaults, dropped_calls__touch_no_buffer_afterwards) {
-  SimulatedJob job(one_host(2));
+  SimulatedJob job(job_of(2));
   auto buffers = std::make_unique<Buffers<float>>(2, count(), true);
   const auto call = job.submit(0, hosted(*buffers, 0));
   job.run_for(1ms);
@@ -484,7 +538,7 @@ TEST(HostedCallTest, refused__without_a_host_or_for_a_tag_that_it_does_not_serve
     ASSERT_TRUE(job.finish());
     EXPECT_EQ(calls[0]->report.abort_reason, AbortReason::argument);
     EXPECT_THAT(calls[0]->report.detail,
-                HasSubstr(shares ? "tags below 16, not 16" : "share the memory of one host"));
+                HasSubstr(shares ? "tags below 16, not 16" : "share the memory of their hosts"));
   }
 }
 
@@ -506,7 +560,7 @@ TEST(HostedCallTest, garbage_in_the_memory__costs_the_result_at_most) {
     Random random(seed);
     SimulatedJob job(one_host(3));
     Buffers<float> buffers(3, seed % 2 == 0 ? 64 : 30'000, true);
-    const std::span<std::byte> memory = job.host().bytes();
+    const std::span<std::byte> memory = job.hosts().bytes();
     const auto spoil = [&] {
       const std::size_t boards = memory.size() / 64;  // the boards come first
       for (int i = 0; i < 200; ++i) {

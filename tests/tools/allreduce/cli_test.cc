@@ -213,6 +213,8 @@ TEST(CliReport, veth__shaped) {
   expect_good(ended);
   EXPECT_THAT(ended.out,
               ::testing::ContainsRegex("# bridge +: of [0-9]+ packets [1-9][0-9]* lost"));
+  EXPECT_THAT(ended.out,
+              ::testing::ContainsRegex("# links to ranks +: carried [1-9][0-9]* packets"));
   const nlohmann::json rows = json_of(scratch / "j")["config"]["ranks"];
   for (const auto& rank : rows) {
     EXPECT_EQ(rank["interface"], "eth0");
@@ -222,6 +224,24 @@ TEST(CliReport, veth__shaped) {
   EXPECT_THAT(ended.out, HasSubstr(" 3 ranks, over network namespaces (veth), "));
   EXPECT_THAT(unwrapped(ended.out),
               HasSubstr("rank 0 on eth0 (the interface of the rank's namespace)"));
+}
+
+TEST(CliReport, veth__several_ranks_on_a_host) {
+  if (::geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
+  const ScratchDirectory scratch;
+  for (const auto& [per_host, sizes, first] :
+       {std::tuple{"3", "(3, 2)", "10.77.0.1"}, {"3/round-robin", "(3, 2)", "10.77.0.2"}}) {
+    const Ended ended = run(local(5, {"--net", "veth", "--per-host", per_host, "-b", "4", "-e",
+                                      "1M", "-f", "64", "-n", "3", "--json", scratch / "j"}));
+    expect_good(ended);
+    EXPECT_THAT(ended.out, HasSubstr(std::string("# hosts: 5 ranks on 2 hosts ") + sizes));
+    const nlohmann::json report = json_of(scratch / "j");
+    EXPECT_EQ(report["config"]["ranks"][1]["address"], first);
+    for (const auto& row : report["results"]) {
+      EXPECT_EQ(row["algorithm"], "hosts");
+      EXPECT_EQ(row["nwrong"], 0);
+    }
+  }
 }
 
 TEST(CliJson, schema__config) {

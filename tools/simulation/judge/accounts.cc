@@ -73,14 +73,26 @@ class Accounts {
 
   std::array<std::uint64_t, 2> bytes_by_host(Rank peer) const {
     const std::size_t width = element_bytes(arguments_.type);
-    const HostPlan plan(arguments_, {.ranks = plan_.ranks, .place_bytes = plan_.host_place_bytes});
+    const hosts::HostLayout layout = plan_.layout();
+    const HostPlan plan(arguments_, layout, plan_.host_shape());
     if (plan.whole()) return {arguments_.count * width, 0};
-    std::array<std::uint64_t, 2> bytes{};
-    for (std::uint32_t step = 0; step < plan.steps(); ++step) {
-      bytes[0] += plan.slice(step, rank_).count * width;
-      bytes[1] += plan.slice(step, peer).count * width;
-    }
-    return bytes;
+    const std::uint32_t host = layout.host_of(rank_), of_peer = layout.host_of(peer);
+    const auto place = [&](Rank rank) {
+      const std::vector<Rank>& ranks = layout.hosts[layout.host_of(rank)];
+      return static_cast<std::uint32_t>(std::find(ranks.begin(), ranks.end(), rank) -
+                                        ranks.begin());
+    };
+    const std::uint32_t own = place(rank_), other = place(peer);
+    const auto owned = [&](std::uint32_t owner) {
+      return owner < plan.owners() ? plan.slice(owner).count * width : 0;
+    };
+    if (host == of_peer) return {owned(own), owned(other)};
+    if (own != other || own >= plan.owners()) return {};
+    const std::uint32_t turn = plan_.mechanisms.rotation ? number_ : 0;
+    const auto shard = [&](std::uint32_t of) {
+      return plan.shard(own, shard_of(static_cast<Rank>(of), turn, plan.hosts())).count * width;
+    };
+    return {shard(host), shard(of_peer)};
   }
 
   /// Bytes due from `peer` in the first stage, and in all later ones.

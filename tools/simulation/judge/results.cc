@@ -118,8 +118,11 @@ class Results {
 
   template <typename T>
   void judge_scheduled() {
+    const AllreduceArguments arguments = exact_arguments(call_);
+    const bool by_hosts = call_.algorithm == Algorithm::hosts;
     for (const AdditionProgram& program :
-         addition_programs(exact_arguments(call_), plan_.ranks, turn())) {
+         by_hosts ? addition_programs(arguments, plan_.layout(), plan_.host_shape(), turn())
+                  : addition_programs(arguments, plan_.ranks, turn())) {
       for (std::uint64_t i = program.elements.first; i < program.elements.end(); ++i) {
         const T expected = replay<T>(program, plan_.ranks, call_.function, [&](Rank rank) {
           return element_at<T>(call_.inputs[rank], i);
