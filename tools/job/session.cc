@@ -221,7 +221,8 @@ int run_ranks(const JobOptions& options, const std::function<int(const LaunchPla
   if (!ended) return report(ended.error());
   if (ended->ok()) {
     if (network->testbed) {
-      report_queues(*network->testbed, options.text);
+      // What a foreign program writes may be read by another one.
+      report_queues(*network->testbed, foreign ? stderr : options.text);
       report(*network->testbed, options.text);
     }
     return network->background ? report(*network->background, options) : 0;
