@@ -52,9 +52,9 @@ struct CommunicatorOptions {
   /// it was asked to. Each rank needs an interface of its own, and a network that carries
   /// multicast.
   bool multicast = false;
-  /// Whether exact calls of ranks that share a host go through memory that they share.
-  /// Communicator::hosts() says whether they do, and why not. Alike on all ranks. A datapath that
-  /// is named, a limit of the rate and injected faults imply false.
+  /// Whether exact calls add up in each host first, through memory that its ranks share.
+  /// Communicator::hosts() says whether they do, and why not. Alike on all ranks. Injected faults
+  /// imply false; on one host so do a datapath that is named and a limit of the rate.
   bool hosts = true;
   /// Receive buffer of the UDP socket in bytes, for tests of small ones. 0: 16 MiB, or what
   /// net.core.rmem_max allows without CAP_NET_ADMIN. RankInfo::receive_bytes has the size

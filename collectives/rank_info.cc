@@ -61,12 +61,14 @@ std::string encode(const RankInfo& info) {
       "{}\ndatapath "
       "{}\ndatapath_reason "
       "{}\n"
-      "queues {}\nmax_payload {}\nreceive_bytes {}\nchecksums {}\ndoor {}\nshares_nothing {}\n"
+      "queues {}\nmax_payload {}\nreceive_bytes {}\nchecksums {}\ndoor {}\nshares_nothing "
+      "{}\nwants_network {}\n"
       "error {}\nerror_code {}\n",
       one_line(info.host), info.network, info.address, info.port, fmt::join(info.flow_ports, ","),
       info.control_port, info.interface, one_line(info.driver), info.mtu, info.datapath,
       one_line(info.datapath_reason), info.queues, info.max_payload, info.receive_bytes,
-      info.checksums ? 1 : 0, info.door, one_line(info.shares_nothing), one_line(info.error), static_cast<unsigned>(info.error_code));
+      info.checksums ? 1 : 0, info.door, one_line(info.shares_nothing),
+      one_line(info.wants_network), one_line(info.error), static_cast<unsigned>(info.error_code));
 }
 
 Result<RankInfo> decode_rank_info(const std::string& text) {
@@ -79,7 +81,7 @@ Result<RankInfo> decode_rank_info(const std::string& text) {
   RankInfo info;
   int checksums = 0;
   unsigned error_code = 0;
-  const bool good = fields.size() == 19 && number(fields["port"], info.port) &&
+  const bool good = fields.size() == 20 && number(fields["port"], info.port) &&
                     numbers(fields["flow_ports"], info.flow_ports) &&
                     number(fields["control_port"], info.control_port) &&
                     number(fields["mtu"], info.mtu) && number(fields["queues"], info.queues) &&
@@ -100,6 +102,7 @@ Result<RankInfo> decode_rank_info(const std::string& text) {
   info.checksums = checksums != 0;
   info.door = printable(fields["door"]);
   info.shares_nothing = printable(fields["shares_nothing"], kLongestMessage);
+  info.wants_network = printable(fields["wants_network"], kLongestMessage);
   info.error = printable(fields["error"], kLongestMessage);
   info.error_code = static_cast<Error::Code>(error_code);
   return info;

@@ -29,6 +29,7 @@ struct RankInfo {
   bool checksums = false;           // its kernel verifies what arrives
   std::string door;                 // abstract UNIX socket for ranks of its host; empty: none
   std::string shares_nothing;       // why it shares no memory with ranks of its host; empty: it may
+  std::string wants_network;        // the same if all ranks of the job are on that host
   std::string error;                // set when this rank cannot take part: why
   Error::Code error_code = Error::Code::unavailable;  // of that error
 

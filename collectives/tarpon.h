@@ -137,7 +137,7 @@ typedef enum tarpon_mode {
 
 /* How an exact call is made. Bounded calls run TARPON_TAR. */
 typedef enum tarpon_algorithm {
-  TARPON_ALGORITHM_DEFAULT = 0, /* TARPON_HOSTS where all ranks share a host; else TARPON_ONE_SHOT
+  TARPON_ALGORITHM_DEFAULT = 0, /* TARPON_HOSTS where ranks share a host; else TARPON_ONE_SHOT
                                    for a few KiB, TARPON_TAR for more */
   TARPON_TAR = 1,               /* every rank adds up a shard and sends it to all */
   TARPON_CIRCULANT = 2,         /* few messages: a rank sends to log2 of the ranks, twice */
@@ -147,7 +147,7 @@ typedef enum tarpon_algorithm {
   TARPON_2D_TAR = 6,    /* TAR in groups of tarpon_arguments.group_size ranks, and between them */
   TARPON_LATE_RANK = 7, /* StragglAR: the others add up while tarpon_arguments.late_rank is awaited;
                            2, 4, 8, ... ranks */
-  TARPON_HOSTS = 8      /* through the memory of the host that all ranks share; tags below 16 */
+  TARPON_HOSTS = 8      /* in each host through its memory, then over the hosts; tags below 16 */
 } tarpon_algorithm;
 
 /* What a bounded call writes where the reduced value is missing. */
@@ -255,8 +255,8 @@ typedef struct tarpon_options {
    * learn_shares are refused. 0: the work rotates among the ranks from call to call, or as
    * TARPON_ORDER says where the environment is read. Alike on all ranks. */
   uint32_t fixed_order;
-  /* 1: ranks of a host use the network among themselves. 0: exact calls go through memory that they
-   * share, where all ranks are on one host, or as TARPON_HOSTS says where the environment is read.
+  /* 1: ranks of a host use the network among themselves. 0: exact calls add up in each host first,
+   * through memory that its ranks share, or as TARPON_HOSTS says where the environment is read.
    * Alike on all ranks. */
   uint32_t no_shared_memory;
   /* Silence after which a rank is left out of bounded calls until it is heard again (300 ms); 10 ms

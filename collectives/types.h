@@ -58,7 +58,7 @@ enum class Algorithm : std::uint8_t {
   recursive_doubling = 5,
   two_level_tar = 6,
   late_rank = 7,
-  hosts = 8,  // through the memory of the host that all ranks share (engine/hosts/hosted_call.h)
+  hosts = 8,  // in each host through its memory, then over the hosts (engine/hosts/hosted_call.h)
 };
 inline constexpr Algorithm kLastAlgorithm = Algorithm::hosts;
 

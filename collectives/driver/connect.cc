@@ -240,9 +240,13 @@ constexpr Duration kSharingPatience = 5s;  // all ranks of the host are here
 
 /// Why the ranks share no memory; empty if they may, as far as these descriptions tell.
 std::string against_sharing(const std::vector<RankInfo>& ranks) {
+  const bool one_host = layout_of(ranks).count() == 1;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    if (ranks[rank].shares_nothing.empty()) continue;
-    return fmt::format("rank {}: {}", rank, ranks[rank].shares_nothing);
+    const RankInfo& info = ranks[rank];
+    if (!info.shares_nothing.empty()) return fmt::format("rank {}: {}", rank, info.shares_nothing);
+    if (one_host && !info.wants_network.empty()) {
+      return fmt::format("rank {}: {}", rank, info.wants_network);
+    }
   }
   return ranks.size() == 1 ? "one rank" : "";
 }

@@ -71,12 +71,13 @@ Result<void> open_flows_for(const CommunicatorOptions& options, DatapathOffer& d
 
 /// Opens the door for the other ranks of this host.
 void offer_memory(const CommunicatorOptions& options, Offer& offer) {
+  if (options.datapath != Datapath::automatic) {
+    offer.info.wants_network = fmt::format("datapath {} is asked for", name(options.datapath));
+  } else if (options.max_bytes_per_second > 0) {
+    offer.info.wants_network = "the rate is limited";
+  }
   if (!options.hosts) {
     offer.info.shares_nothing = "TARPON_HOSTS=off (--hosts off)";
-  } else if (options.datapath != Datapath::automatic) {
-    offer.info.shares_nothing = fmt::format("datapath {} is asked for", name(options.datapath));
-  } else if (options.max_bytes_per_second > 0) {
-    offer.info.shares_nothing = "the rate is limited";
   } else if (options.faults.any()) {
     offer.info.shares_nothing = "faults of the network are injected";
   } else if (auto door = hosts::open_door()) {

@@ -5,11 +5,10 @@
 namespace tarpon {
 
 std::optional<Refusal> CallRules::refusal(const AllreduceArguments& arguments) const {
-  return refusal_of(arguments,
-                    {.world = world_,
-                     .slot_bytes = slot_bytes_,
-                     .rotation = mechanisms_.rotation,
-                     .shares_host = shares_host_});
+  return refusal_of(arguments, {.world = world_,
+                                .slot_bytes = slot_bytes_,
+                                .rotation = mechanisms_.rotation,
+                                .shares_hosts = shares_hosts_});
 }
 
 // The input is searched before the first packet, not slot by slot as it is sent: packets sent

@@ -13,13 +13,13 @@ namespace tarpon {
 
 class CallRules {
  public:
-  /// `shares_host`: all ranks share the memory of a host.
+  /// `shares_hosts`: ranks of a host share memory.
   CallRules(std::uint32_t world, std::uint32_t slot_bytes, const Mechanisms& mechanisms,
-            bool shares_host = false)
+            bool shares_hosts = false)
       : world_(world),
         slot_bytes_(slot_bytes),
         mechanisms_(mechanisms),
-        shares_host_(shares_host) {}
+        shares_hosts_(shares_hosts) {}
 
   /// Why a call with these arguments is refused; nullopt when it is not.
   std::optional<Refusal> refusal(const AllreduceArguments& arguments) const;
@@ -31,7 +31,7 @@ class CallRules {
   const std::uint32_t world_;
   const std::uint32_t slot_bytes_;
   const Mechanisms mechanisms_;
-  const bool shares_host_;
+  const bool shares_hosts_;
 };
 
 }  // namespace tarpon

@@ -87,7 +87,7 @@ std::optional<Refusal> refusal_of_hosts(const AllreduceArguments& arguments,
                                         const RefusalRules& rules) {
   if (arguments.algorithm != Algorithm::hosts || may_run_bounded(arguments)) return std::nullopt;
   if (rules.world == 1) return std::nullopt;
-  if (!rules.shares_host) {
+  if (!rules.shares_hosts) {
     return Refusal{
         AbortReason::argument,
         "allreduce: algorithm hosts needs ranks that share the memory of their hosts; give "

@@ -23,8 +23,8 @@ struct Refusal {
 struct RefusalRules {
   std::uint32_t world = 1;
   std::uint32_t slot_bytes = 0;
-  bool rotation = true;      // Mechanisms::rotation
-  bool shares_host = false;  // all ranks share the memory of a host
+  bool rotation = true;       // Mechanisms::rotation
+  bool shares_hosts = false;  // ranks of a host share memory
 };
 
 /// Why a call with these arguments is refused; nullopt when it is not.

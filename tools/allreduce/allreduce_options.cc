@@ -182,7 +182,7 @@ void add_call_options(cli::OptionTable& table, AllreduceOptions& options) {
         named(options.algorithm, parse_algorithm,
               {"auto", "tar", "circulant", "one-shot", "ring", "recursive-doubling", "2d-tar",
                "late-rank", "hosts"}),
-        "of exact calls. auto: hosts where all ranks share a host, else one-shot for a few KiB, else "
+        "of exact calls. auto: hosts where ranks share a host, else one-shot for a few KiB, else "
         "tar. one-shot: one delay; circulant, recursive-doubling: few messages a rank",
         Scope::job},
        {"--group-size",

@@ -231,10 +231,12 @@ TEST(CliReport, veth__several_ranks_on_a_host) {
   const ScratchDirectory scratch;
   for (const auto& [per_host, sizes, first] :
        {std::tuple{"3", "(3, 2)", "10.77.0.1"}, {"3/round-robin", "(3, 2)", "10.77.0.2"}}) {
-    const Ended ended = run(local(5, {"--net", "veth", "--per-host", per_host, "-b", "4", "-e",
-                                      "1M", "-f", "64", "-n", "3", "--json", scratch / "j"}));
+    const Ended ended = run(
+        local(5, {"--net", "veth", "--per-host", per_host, "--datapath", "uring", "--max-rate",
+                  "1gbit", "-b", "4", "-e", "1M", "-f", "64", "-n", "3", "--json", scratch / "j"}));
     expect_good(ended);
     EXPECT_THAT(ended.out, HasSubstr(std::string("# hosts: 5 ranks on 2 hosts ") + sizes));
+    EXPECT_THAT(ended.out, HasSubstr("uring"));
     const nlohmann::json report = json_of(scratch / "j");
     EXPECT_EQ(report["config"]["ranks"][1]["address"], first);
     for (const auto& row : report["results"]) {
