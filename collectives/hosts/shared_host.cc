@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -132,6 +133,14 @@ Result<Received> receive(int socket) {
 }
 
 Result<FileDescriptor> make_memory(std::uint64_t bytes) {
+  // A memory file beyond this limit would end the process, by SIGXFSZ.
+  rlimit files{};
+  if (::getrlimit(RLIMIT_FSIZE, &files) == 0 && files.rlim_cur < bytes) {
+    return fail(
+        unavailable(fmt::format("RLIMIT_FSIZE is {} bytes, and the memory needs {}: raise "
+                                "`ulimit -f`",
+                                files.rlim_cur, bytes)));
+  }
   FileDescriptor memory(::memfd_create("tarpon-host", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory) return fail(failed("memfd_create"));
   if (::ftruncate(memory.get(), static_cast<off_t>(bytes)) != 0) {
