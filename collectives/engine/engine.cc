@@ -300,6 +300,14 @@ void Engine::note_pause(Time now) {
   for (const auto& operation : running_) operation->note_pause(now - due);
 }
 
+/// Lets calls take what is in the memory of the host by now. What packets have told comes first: a
+/// peer may have ended the call.
+void Engine::move_hosted(Time now) {
+  if (!host_calls_) return;
+  handle_events(now);
+  host_calls_->move(now);
+}
+
 bool Engine::progress(Time now) noexcept {
   if (broken_) return false;
   note_pause(now);
@@ -309,7 +317,7 @@ bool Engine::progress(Time now) noexcept {
   }
   const std::span<const RxPacket> packets = port_.receive(now);
   endpoint_.on_receive(now, packets);
-  if (host_calls_ && endpoint_.next_deadline() <= now) host_calls_->move(now);
+  if (endpoint_.next_deadline() <= now) move_hosted(now);
   // A packet that waits in the port may be the one that a timer would ask for again, so packets
   // come first. But an endless stream of packets must not delay a bound.
   constexpr Duration kPatience = 1ms;
@@ -400,7 +408,7 @@ void Engine::end_by_exclusion(const Fact& own, Time now) {
                   options_.endpoint.communicator == 0 ? "rejoin(), then resync()"
                                                       : "split() the job anew, with a new number")};
   unbegun_.end_numbering();
-  if (host_calls_) host_calls_->move(now);
+  move_hosted(now);
   handle_events(now);  // a call whose result is whole still ends with it
   for (const auto& operation : running_) {
     operation->evicted(aborted_->detail, now);
@@ -419,7 +427,7 @@ void Engine::learn(const Fact& fact, Time now) {
     if (fact.standing > Standing::left) end_by_exclusion(fact, now);
     return;
   }
-  if (host_calls_) host_calls_->move(now);
+  move_hosted(now);
   handle_events(now);  // a result that is whole needs no peer
   note_absent(fact.rank);
   if (facts_.of(fact.rank).serves) {

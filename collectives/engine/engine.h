@@ -156,6 +156,7 @@ class Engine {
   void handle_event(RunningCall& operation, const Event& event, Time now);
   void step(Time now);
   void note_pause(Time now);
+  void move_hosted(Time now);
   void give_up(Rank origin, const std::string& detail, Time now);
   void hand_back(RunningCall& operation, Time now);
   void note_absent(Rank rank);
