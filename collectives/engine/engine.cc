@@ -56,6 +56,12 @@ bool transmit(Endpoint& endpoint, Port& port, Time now) {
   return moved;
 }
 
+/// Marks a call as done. REQUIRES: its output is complete, or it has no result.
+void hand_back(RunningCall& operation, Recorder* recorder, Time now) {
+  record_ended(recorder, operation.call().report, now);
+  operation.release(now);
+}
+
 }  // namespace
 
 Engine::Engine(const EngineOptions& options, Port& port)
@@ -369,15 +375,9 @@ void Engine::drop_calls(Time now) {
   for (const auto& operation : running_) {
     port_.drop_unsent(lender_of(operation->handle()));
     operation->drop_work(now);
-    hand_back(*operation, now);
+    hand_back(*operation, options_.endpoint.recorder, now);
   }
   running_.clear();
-}
-
-/// Marks a call as done. REQUIRES: its output is complete, or it has no result.
-void Engine::hand_back(RunningCall& operation, Time now) {
-  record_ended(options_.endpoint.recorder, operation.call().report, now);
-  operation.release(now);
 }
 
 void Engine::abort_for_good(Rank origin, const std::string& reason, Time now) {
@@ -492,7 +492,7 @@ void Engine::fail_all(Time now, const Error& error) {
     operation->end(Status::failed, error.message, now);
     port_.drop_unsent(lender_of(operation->handle()));
     while (!operation->complete(now)) operation->work().run_all();
-    hand_back(*operation, now);
+    hand_back(*operation, options_.endpoint.recorder, now);
   }
   running_.clear();
   unbegun_.end_all(*broken_, now);

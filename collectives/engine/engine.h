@@ -158,7 +158,6 @@ class Engine {
   void note_pause(Time now);
   void move_hosted(Time now);
   void give_up(Rank origin, const std::string& detail, Time now);
-  void hand_back(RunningCall& operation, Time now);
   void note_absent(Rank rank);
   void note_silent(Rank rank, bool silent, Time now);
   void end_by_exclusion(const Fact& own, Time now);

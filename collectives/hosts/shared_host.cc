@@ -109,7 +109,6 @@ Error cannot_share(Rank rank) {
 
 /// Reads a message that is there.
 Result<Received> receive(int socket) {
-  // The kernel closes further descriptors, which have no room here.
   alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int))> control{};
   Received received;
   iovec part{.iov_base = &received.message, .iov_len = sizeof received.message};
@@ -117,7 +116,8 @@ Result<Received> receive(int socket) {
   header.msg_iov = &part;
   header.msg_iovlen = 1;
   header.msg_control = control.data();
-  header.msg_controllen = control.size();
+  // Room for one descriptor: the kernel closes further ones. CMSG_SPACE() has room for two.
+  header.msg_controllen = CMSG_LEN(sizeof(int));
   const ssize_t got = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
   const cmsghdr* const rights = got < 0 ? nullptr : CMSG_FIRSTHDR(&header);
   if (rights != nullptr && rights->cmsg_level == SOL_SOCKET && rights->cmsg_type == SCM_RIGHTS &&

@@ -50,25 +50,30 @@ class WakeEvent {
   /// Zeros: other processes cannot ring.
   const BellName& name() const { return name_; }
 
-  /// Makes fd() readable. At most one system call between two calls of consumed().
+  /// Makes fd() readable. At most one system call between two calls of consumed(), unless the
+  /// kernel refuses it.
   void wake() {
     if (pending_.exchange(true, std::memory_order_acq_rel)) return;
-    if (name_ != BellName{}) return ring(name_);
+    if (name_ != BellName{}) {
+      if (!ring(name_))
+        pending_.store(false, std::memory_order_release);  // the next one tries again
+      return;
+    }
     const std::uint64_t one = 1;
     // Cannot fail: the counter never exceeds 1.
     [[maybe_unused]] const ssize_t written = ::write(fd_.get(), &one, sizeof one);
   }
 
-  /// Rings the bell of another port. Never blocks. REQUIRES: name() is not zeros.
-  void ring(const BellName& bell) const {
+  /// Rings the bell of another port. Never blocks. Returns false if the bell is full, and can be
+  /// read, or if it is gone, or the kernel has no memory. REQUIRES: name() is not zeros.
+  bool ring(const BellName& bell) const {
     sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
     std::memcpy(address.sun_path + 1, bell.data(), bell.size());
     const auto length = offsetof(sockaddr_un, sun_path) + 1 + ::strnlen(bell.data(), bell.size());
     const std::uint64_t one = 1;
-    // Fails where the bell is full, which can be read then, or gone with its rank.
-    [[maybe_unused]] const ssize_t sent =
-        ::sendto(fd_.get(), &one, sizeof one, MSG_DONTWAIT | MSG_NOSIGNAL,
-                 reinterpret_cast<const sockaddr*>(&address), static_cast<socklen_t>(length));
+    return ::sendto(fd_.get(), &one, sizeof one, MSG_DONTWAIT | MSG_NOSIGNAL,
+                    reinterpret_cast<const sockaddr*>(&address),
+                    static_cast<socklen_t>(length)) == sizeof one;
   }
 
   /// Reads fd(), which is readable.

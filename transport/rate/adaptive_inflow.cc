@@ -30,7 +30,7 @@ constexpr std::uint32_t kMostAdvertised = 15;  // four bits
 }  // namespace
 
 AdaptiveInflow::AdaptiveInflow(std::uint64_t least, std::uint64_t most, std::uint32_t siblings)
-    : siblings_(siblings), window_(kFirstWindow / siblings, least, most) {}
+    : siblings_(siblings), window_(std::max(kFirstWindow / siblings, least), least, most) {}
 
 std::uint32_t AdaptiveInflow::unasked_slots(std::uint32_t advertised,
                                             std::uint32_t initial_credit) const {

@@ -172,6 +172,7 @@ void ChunkSums::deliver(std::uint32_t piece, const IncomingRun& run) {
 void ChunkSums::take_results(const Schedule::Piece& piece, std::uint32_t cell,
                              std::span<const std::byte> data) {
   const Cells& chunk = chunks_[piece.chunk];
+  if (cell >= chunk.provided) return;  // no result can hold what is not there
   std::memcpy(sums_.result(elements_of(piece.chunk, cell).first), data.data(), data.size());
   // A result holds all sums of this rank, so these were made before. The exception is a rank that
   // was restarted: packets that its predecessor asked for may bring a result first.

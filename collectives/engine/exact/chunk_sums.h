@@ -66,7 +66,7 @@ class ChunkSums {
   }
 
   /// The first `elements` elements of this rank's contribution to a chunk are there. REQUIRES: no
-  /// fewer than before, and not all of a cell only if they are all of the chunk.
+  /// fewer than before.
   void provide(std::uint32_t chunk, std::uint64_t elements);
 
   /// Takes slots of a received piece. `run` counts the slots from the beginning of the piece.

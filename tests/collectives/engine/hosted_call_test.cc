@@ -210,6 +210,25 @@ TEST(HostedCallTest, good_call__sends_no_packet) {
   }
 }
 
+// Ranks of other slices send no packets, so they do not tell that they have passed a call.
+TEST(HostedCallTest, several_hosts__keep_nothing_for_ranks_that_tell_nothing) {
+  SimulatedJobOptions options = several_hosts({0, 0, 1, 1});
+  options.retain_bytes = 100'000;
+  SimulatedJob job(options);
+  for (int i = 0; i < 100; ++i) {
+    Buffers<float> buffers(4, 8'000, true);
+    const Calls calls = job.submit_all([&](Rank rank) { return hosted(buffers, rank); });
+    ASSERT_TRUE(job.finish());
+    for (const auto& call : calls) {
+      ASSERT_EQ(call->report.status, Status::complete);
+      ASSERT_LT(call->report.elapsed, 10ms) << i;
+    }
+    for (Rank rank = 0; rank < 4; ++rank) {
+      EXPECT_EQ(job[rank].endpoint().memory().retained_entries, 0u);
+    }
+  }
+}
+
 TEST(HostedCallTest, report__counts_what_was_taken_from_each_rank) {
   for (const std::uint64_t count : {std::uint64_t{64}, std::uint64_t{48'000}}) {
     SimulatedJob job(one_host(3));
