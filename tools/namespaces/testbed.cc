@@ -221,7 +221,8 @@ tarpon_loss_config loss_config(const TestbedOptions& options) {
 
 /// Adds what the queues of links with a rate in a namespace have seen.
 Result<void> add_queues(int network_namespace, TestbedQueues& sum) {
-  const auto output = run_subprocess({{"tc", "-s", "-j", "qdisc", "show"}, "", network_namespace});
+  const auto output =
+      run_subprocess({{"tc", "-statistics", "-json", "qdisc", "show"}, "", network_namespace});
   if (!output) return fail(output.error());
   for (const auto& one : nlohmann::json::parse(*output, nullptr, /*allow_exceptions=*/false)) {
     if (!one.is_object() || one.value("kind", "") != "tbf") continue;

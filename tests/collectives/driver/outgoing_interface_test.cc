@@ -92,6 +92,7 @@ class OutgoingInterfaceTest : public ::testing::Test {
           options.interface = places[rank].interface;
           options.address = places[rank].address;
           options.datapath = datapath;
+          options.hosts = false;  // all ranks exchange packets
           options.rendezvous.timeout = 20s;
           auto job = Communicator::connect(options);
           if (!job) return fail(job.error());
