@@ -110,8 +110,8 @@ std::vector<AdditionProgram> addition_programs(const AllreduceArguments& call,
   for (std::uint32_t owner = 0; owner < plan.owners(); ++owner) {
     for (std::uint32_t shard = 0; shard < hosts; ++shard) {
       if (plan.shard(owner, shard).count == 0) continue;
-      AdditionProgram& program =
-          programs.emplace_back(plan.shard(owner, shard), std::vector<int>(), averages);
+      programs.push_back({.elements = plan.shard(owner, shard), .steps = {}, .averages = averages});
+      AdditionProgram& program = programs.back();
       const Rank first = owner_of(shard, operation, hosts);
       for (std::uint32_t i = 0; i < hosts; ++i) {
         add_host(layout.hosts[(first + i) % hosts], program.steps);
