@@ -14,13 +14,15 @@ namespace tarpon {
 namespace {
 
 /// Replaces this process; returns only on failure.
-int execute(const std::vector<std::string>& command, const LaunchPlace& place) {
+int execute(const std::vector<std::string>& command, const LaunchPlace& place,
+            const TestbedPlaces& places) {
   const std::string address = place.rendezvous->substr(std::strlen("tcp://"));
   const std::size_t colon = address.rfind(':');
   setenv("RANK", std::to_string(place.rank).c_str(), 1);
-  setenv("LOCAL_RANK", "0", 1);
-  setenv("LOCAL_WORLD_SIZE", "1", 1);
-  setenv("WORLD_SIZE", std::to_string(place.world_size).c_str(), 1);
+  const std::uint32_t size = place.world_size;
+  setenv("LOCAL_RANK", std::to_string(places.local_rank(place.rank, size)).c_str(), 1);
+  setenv("LOCAL_WORLD_SIZE", std::to_string(places.local_size(place.rank, size)).c_str(), 1);
+  setenv("WORLD_SIZE", std::to_string(size).c_str(), 1);
   setenv("MASTER_ADDR", address.substr(0, colon).c_str(), 1);
   setenv("MASTER_PORT", address.substr(colon + 1).c_str(), 1);
   // Name the interface, because otherwise a veth counts as a container's.
@@ -49,7 +51,10 @@ int run_testbed(TestbedCommandOptions options) {
   options.job.network = Network::veth;
   if (auto good = check_job_options(options.job); !good) return report(good.error());
   return run_job(
-      options.job, [&](const LaunchPlace& place) { return execute(options.command, place); },
+      options.job,
+      [&](const LaunchPlace& place) {
+        return execute(options.command, place, options.job.testbed.places);
+      },
       /*foreign=*/true);
 }
 

@@ -55,6 +55,17 @@ struct TestbedPlaces {
   std::uint32_t host_of(Rank rank, std::uint32_t ranks) const {
     return round_robin ? rank % hosts(ranks) : rank / per_host;
   }
+  /// The place of a rank among those of its host, and their number.
+  std::uint32_t local_rank(Rank rank, std::uint32_t ranks) const {
+    return round_robin ? rank / hosts(ranks) : rank % per_host;
+  }
+  std::uint32_t local_size(Rank rank, std::uint32_t ranks) const {
+    std::uint32_t size = 0;
+    for (std::uint32_t other = 0; other < ranks; ++other) {
+      size += host_of(static_cast<Rank>(other), ranks) == host_of(rank, ranks) ? 1 : 0;
+    }
+    return size;
+  }
 };
 
 struct TestbedOptions {
@@ -102,7 +113,7 @@ class Testbed {
   std::uint32_t ranks() const;
   std::uint32_t hosts() const;
 
-  /// Moves the calling thread (and what it forks) into the namespace of a rank's host, for good.
+  /// Moves the calling thread into the namespace of a rank's host, for good. Its children follow.
   Result<void> enter(Rank rank) const;
 
   /// "10.77.x.y", on interface(): the only link besides loopback.

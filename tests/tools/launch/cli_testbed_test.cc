@@ -32,6 +32,22 @@ TEST(CliTestbed, program__one_namespace_a_rank) {
   EXPECT_EQ(failed.error, "tarpon: rank 1 exited with code 2\n");
 }
 
+TEST(CliTestbed, program__learns_its_place_on_its_host) {
+  if (::geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
+  const ScratchDirectory scratch;
+  const auto places = [&](const char* per_host) {
+    const Ended ended =
+        run(tool({"testbed", "--local-ranks", "5", "--per-host", per_host, "--", "sh", "-c",
+                  "echo $LOCAL_RANK of $LOCAL_WORLD_SIZE > " + scratch.path() + "/{rank}"}));
+    EXPECT_EQ(ended.exit_code, 0) << ended.error;
+    std::string text;
+    for (const char* rank : {"0", "1", "2", "3", "4"}) text += content_of(scratch / rank);
+    return text;
+  };
+  EXPECT_EQ(places("3"), "0 of 3\n1 of 3\n2 of 3\n0 of 2\n1 of 2\n");
+  EXPECT_EQ(places("3/round-robin"), "0 of 3\n0 of 2\n1 of 3\n1 of 2\n2 of 3\n");
+}
+
 TEST(CliTestbed, program__tarpon_itself) {
   if (::geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
   expect_good(run(tool({"testbed", "--local-ranks", "2", "--", TARPON_TOOL, "allreduce", "-b", "1K",
