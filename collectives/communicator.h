@@ -31,9 +31,9 @@
 //
 // Exact calls give the same bits on all ranks. Sums, averages and products of floats depend on the
 // order of addition in their last bits. That order follows from the number of ranks, the count, the
-// type, the algorithm, the shares, whether the ranks share memory (hosts()), and the number of the
-// call within its tag, by which the work rotates among the ranks. So a run that makes the same
-// calls, with its ranks placed alike, has the same bits. Without Mechanisms::rotation
+// type, the algorithm, the shares, how ranks that share memory lie on hosts (hosts()), and the
+// number of the call within its tag, by which the work rotates among the ranks. So a run that makes
+// the same calls, with its ranks placed alike, has the same bits. Without Mechanisms::rotation
 // (TARPON_ORDER=fixed) equal inputs give equal bits in every call and every such run, also in one
 // that begins at a checkpoint. Integers, minima and maxima have the same bits in
 // any order. Bounded calls, which add what arrives, and calls with
@@ -90,9 +90,9 @@ class Communicator {
   /// in one line; empty: it was not asked to. Alike on all ranks. A communicator that is split from
   /// the job does not multicast.
   const std::string& multicast() const;
-  /// Whether exact calls go through memory that the ranks share (CommunicatorOptions::hosts), and
-  /// how large it is, or "off: " and the reason, in one line; empty where no two ranks share a
-  /// host. Alike on all ranks. A communicator that is split from the job shares no memory.
+  /// How the ranks lie on hosts, and how much memory those of a host share at most
+  /// (CommunicatorOptions::hosts), or "off: " and the reason, in one line; empty where no two ranks
+  /// share a host. Alike on all ranks. A communicator that is split from the job shares no memory.
   const std::string& hosts() const;
   tarpon_integrity integrity() const;
 

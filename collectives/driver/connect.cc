@@ -293,7 +293,11 @@ void settle_sharing(std::unique_ptr<hosts::SharedHost> host, Connection& connect
     connection.hosts = "off: " + against;
     return;
   }
-  const std::uint64_t bytes = hosts::HostMemory::bytes(host->group().memory.shape());
+  hosts::HostShape largest = host->group().memory.shape();
+  for (const std::vector<Rank>& ranks : layout.hosts) {
+    largest.ranks = std::max(largest.ranks, static_cast<std::uint32_t>(ranks.size()));
+  }
+  const std::uint64_t bytes = hosts::HostMemory::bytes(largest);
   connection.hosts =
       fmt::format("{}; {} share at most {} MiB of memory", text(layout),
                   layout.count() == 1 ? "they" : "those of a host", (bytes + (1 << 20) - 1) >> 20);
