@@ -131,7 +131,7 @@ struct OperationSpec {
   bool forwards = false;
   bool tells_terms = true;  // READY goes to every peer, also where DATA announces the operation
   /// Peers that learn by other ways than packets that this rank has begun the operation, and this
-  /// rank of them (Endpoint::note_begun()). Bit r: rank r. A peer that has not begun after
+  /// rank of them (NearWork::begun()). Bit r: rank r. A peer that has not begun after
   /// EndpointOptions::quiet_delay gets READYs like any other one, because only its answer says that
   /// it has given the operation up.
   std::uint64_t near = 0;

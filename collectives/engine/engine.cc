@@ -306,8 +306,8 @@ void Engine::note_pause(Time now) {
   for (const auto& operation : running_) operation->note_pause(now - due);
 }
 
-/// Lets calls take what is in the memory of the host by now. What packets have told comes first: a
-/// peer may have ended the call.
+/// Lets calls take the data that is in the memory of the host. Handles the events of packets first:
+/// a peer may have ended the call.
 void Engine::move_hosted(Time now) {
   if (!host_calls_) return;
   handle_events(now);

@@ -2,7 +2,8 @@
 // of the network namespace.
 //
 // A bell is an abstract UNIX datagram socket. A rank needs no descriptor of another one to ring: it
-// sends to the name of that rank's bell. A bell that is full can be read, so it needs no more.
+// sends to the name of that rank's bell. A full bell can be read, so its port wakes without another
+// datagram.
 #pragma once
 
 #include <sys/eventfd.h>

@@ -12,8 +12,8 @@
 // queue or credit is paced, and 25 % where others fill the queue. Round trips show a queue if their
 // mean is above twice the smallest one plus 50 us.
 //
-// Siblings start with a smaller window each. Their packets fill this queue too, but they give way as
-// this rule does: for them no loss is worth its price, and others are not looked for.
+// Siblings share the first window. They give way to one another as this rule does, so the rule does
+// not look for others in their queue, and accepts no loss for a share of the link.
 //
 // Slots that senders send unasked, at the start of messages, come all at once. Their losses say
 // nothing about rates; they limit how many slots senders may send unasked. Header field

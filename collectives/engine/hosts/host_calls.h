@@ -3,7 +3,7 @@
 //
 // Calls of a tag do each part of their work in their order, so that all ranks use the places alike:
 // step k of call n works on place (n + k) % places. A rank writes to a place again when no rank
-// needs what was there before.
+// needs the data of the earlier step there.
 //
 // Sleep. A rank that finds nothing to do writes its sleep word, looks once more, and sleeps. A rank
 // that has published something then reads the words of the others, and rings for those whose wish
@@ -88,7 +88,7 @@ class HostTag {
   }
   /// What a place has.
   enum class Area : std::uint8_t { inputs, result };
-  /// Whether no rank needs what was last there.
+  /// Whether no rank needs the data of the last step there.
   bool is_free(Area area, std::uint32_t place) const;
   /// The area holds step `step` of call `number` from now on, until all ranks have done that step
   /// of `part`.

@@ -19,7 +19,7 @@ namespace tarpon {
 
 class HostPlan {
  public:
-  /// `shape`: of the memory of a host with several ranks.
+  /// `shape`: of the memory of any host. Its number of ranks counts where there is one host.
   HostPlan(const AllreduceArguments& call, const hosts::HostLayout& layout,
            const hosts::HostShape& shape)
       : hosts_(static_cast<std::uint32_t>(layout.count())),
@@ -62,13 +62,13 @@ class HostPlan {
   std::uint64_t offset(std::uint32_t owner, std::uint32_t number) const {
     return (std::uint64_t{owner} * hosts_ + number) * piece_ * element_bytes_;
   }
-  /// Elements of a step in the slice of `owner`.
-  std::uint64_t count(std::uint32_t step, std::uint32_t owner) const {
-    std::uint64_t elements = 0;
-    for (std::uint32_t number = 0; number < hosts_; ++number) {
-      elements += piece(step, owner, number).count;
+  /// Elements of the first `steps` steps in the slice of local rank `owner`, which may own none.
+  std::uint64_t elements(std::uint32_t owner, std::uint32_t steps) const {
+    std::uint64_t sum = 0;
+    for (std::uint32_t number = 0; number < hosts_ && owner < owners_; ++number) {
+      sum += std::min(shard(owner, number).count, steps * piece_);
     }
-    return elements;
+    return sum;
   }
 
  private:

@@ -8,11 +8,10 @@ namespace tarpon {
 namespace {
 
 using hosts::CallState;
-using hosts::Part;
-using hosts::position;
-
 using hosts::HostGroup;
 using hosts::HostTag;
+using hosts::Part;
+using hosts::position;
 
 constexpr std::array<Part, 2> kWhole{Part::copy_in, Part::copy_out};
 constexpr std::array<Part, 3> kOneHost{Part::copy_in, Part::add_up, Part::copy_out};
@@ -406,18 +405,13 @@ void HostedCall::report_bytes() {
   for (std::uint32_t rank = 0; rank < local_; ++rank) {
     if (rank == self_) continue;
     PeerReport& peer = report.peers[calls_.group().ranks()[rank]];
-    for (std::uint32_t step = 0; step < plan_.steps(); ++step) {
-      const auto of_owner = [&](std::uint32_t owner) {
-        return owner < plan_.owners() ? plan_.count(step, owner) * element : 0;
-      };
-      const std::uint64_t given = of_owner(plan_.whole() ? 0 : self_);
-      const std::uint64_t result = plan_.whole() ? 0 : of_owner(rank);
-      const bool is_added = step < next(plan_.whole() ? Part::copy_out : Part::add_up);
-      const bool is_out = step < next(Part::copy_out);
-      peer.bytes_expected[0] += given;
-      peer.bytes_expected[1] += result;
-      peer.bytes_received[0] += is_added ? given : 0;
-      peer.bytes_received[1] += is_out ? result : 0;
+    const std::uint32_t added = next(plan_.whole() ? Part::copy_out : Part::add_up);
+    const std::uint32_t own = plan_.whole() ? 0 : self_;
+    peer.bytes_expected[0] += plan_.elements(own, plan_.steps()) * element;
+    peer.bytes_received[0] += plan_.elements(own, added) * element;
+    if (!plan_.whole()) {
+      peer.bytes_expected[1] += plan_.elements(rank, plan_.steps()) * element;
+      peer.bytes_received[1] += plan_.elements(rank, next(Part::copy_out)) * element;
     }
     if (begun_at_[rank] != kNever) {
       const Duration ago = std::max(Duration(), submitted_ + report.elapsed - begun_at_[rank]);

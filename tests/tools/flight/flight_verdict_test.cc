@@ -127,17 +127,22 @@ TEST(FlightVerdict, rank_that_never_began) {
   EXPECT_THAT(without.line, HasSubstr("left no recording"));
 }
 
+/// All three ranks begin call 1, and hear one another.
+void begin_on_all(Story& story) {
+  for (Rank rank = 0; rank < 3; ++rank) {
+    story.begin(rank, 10, 1);
+    for (Rank peer = 0; peer < 3; ++peer) {
+      if (peer != rank) story.hear(rank, 11, 1, {peer});
+    }
+  }
+}
+
 // A call through the memory of a host asks for nothing by packets: only the silence tells.
 TEST(FlightVerdict, rank_that_began_and_fell_silent__in_a_call_that_asks_for_nothing) {
   for (const bool is_back : {false, true}) {
     Story story(3);
     story.good(0, 0);
-    for (Rank rank = 0; rank < 3; ++rank) {
-      story.begin(rank, 10, 1);
-      for (Rank peer = 0; peer < 3; ++peer) {
-        if (peer != rank) story.hear(rank, 11, 1, {peer});
-      }
-    }
+    begin_on_all(story);
     for (const Rank rank : std::initializer_list<Rank>{0, 1}) {
       Record& silence = story.tell(rank, 310, RecordKind::silence, 0);
       silence.peer = 2;
@@ -157,12 +162,7 @@ TEST(FlightVerdict, rank_that_began_and_fell_silent__in_a_call_that_asks_for_not
 FlightJob job_with_refusals(int error, double at_ms = 60) {
   Story story(3);
   story.good(0, 0);
-  for (Rank rank = 0; rank < 3; ++rank) {
-    story.begin(rank, 10, 1);
-    for (Rank peer = 0; peer < 3; ++peer) {
-      if (peer != rank) story.hear(rank, 11, 1, {peer});
-    }
-  }
+  begin_on_all(story);
   Record& refused = story.tell(2, at_ms, RecordKind::send_refused, 0);
   refused.detail = static_cast<std::uint8_t>(error);
   refused.value = 17;
