@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "bpf/wire.h"
 #include "transport/recorder.h"
@@ -30,6 +31,8 @@ struct EndpointOptions {
   std::uint64_t retain_bytes = 64ull << 20;
   /// Tags whose next numbers are remembered once every peer has passed them, the oldest out first.
   std::uint32_t remembered_tags = 65'536;
+  /// Tags that are never forgotten; outlive the endpoint.
+  std::span<const std::uint32_t> kept_tags = {};
   /// Whether peers that operations lack are asked for a sign of life, and count as silent without
   /// one. Off where no thread drives the endpoint between calls: then peers would not answer.
   bool detects_silence = true;

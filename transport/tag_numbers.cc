@@ -33,7 +33,7 @@ void TagNumbers::put(std::uint32_t tag, Known known) {
   erase(tag);
   has_forgotten_ |= size_ == limit_;
   if (limit_ == 0) return;
-  if (size_ == limit_) remove(place_of(entries_[oldest_].tag));
+  if (size_ == limit_) remove(place_of(entries_[oldest_to_remove()].tag));
   if (2 * (size_ + 1) > places_.size()) grow();
   std::uint32_t index = free_;
   if (index == kNone) {
@@ -47,6 +47,14 @@ void TagNumbers::put(std::uint32_t tag, Known known) {
   newest_ = index;
   places_[place_of(tag)] = index;
   ++size_;
+}
+
+std::uint32_t TagNumbers::oldest_to_remove() const {
+  std::uint32_t at = oldest_;
+  while (at != kNone && std::find(kept_.begin(), kept_.end(), entries_[at].tag) != kept_.end()) {
+    at = entries_[at].newer;
+  }
+  return at == kNone ? oldest_ : at;
 }
 
 void TagNumbers::erase(std::uint32_t tag) {

@@ -1,4 +1,4 @@
-// Numbers by tag: a table of limited size, the oldest entry out first.
+// Numbers by tag: a table of limited size, the oldest entry out first. Some tags may stay for good.
 //
 // Two arrays that grow to the limit and stay: an entry costs 28 to 36 bytes, no allocation and few
 // cache misses, however many tags a job uses. (A map of nodes and a queue took 80 bytes an entry,
@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace tarpon {
@@ -26,11 +27,15 @@ class TagNumbers {
     bool operator==(const Known&) const = default;
   };
 
-  explicit TagNumbers(std::uint32_t limit) : limit_(limit) {}
+  /// `kept`: tags that are never removed, as long as there are fewer of them than `limit`. Outlives
+  /// the object.
+  explicit TagNumbers(std::uint32_t limit, std::span<const std::uint32_t> kept = {})
+      : limit_(limit), kept_(kept) {}
 
   std::optional<Known> find(std::uint32_t tag) const;
 
-  /// Makes `tag` the newest entry. Removes the oldest one when there are more than the limit.
+  /// Makes `tag` the newest entry. Removes the oldest one that is not kept when there are more than
+  /// the limit.
   void put(std::uint32_t tag, Known known);
 
   /// Whether the limit has removed an entry: then a tag without an entry need not be new.
@@ -52,6 +57,7 @@ class TagNumbers {
     std::uint32_t newer = kNone;  // of a free entry: the next free one
   };
 
+  std::uint32_t oldest_to_remove() const;
   std::size_t home(std::uint32_t tag) const;
   std::size_t next(std::size_t place) const { return (place + 1) & (places_.size() - 1); }
   std::size_t place_of(std::uint32_t tag) const;
@@ -60,6 +66,7 @@ class TagNumbers {
   void remove(std::size_t place);
 
   const std::uint32_t limit_;
+  const std::span<const std::uint32_t> kept_;
   std::vector<Entry> entries_;
   // Open addressing with linear probing: indexes of entries. At most half of them are in use.
   std::vector<std::uint32_t> places_;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <string>
 #include <utility>
@@ -25,6 +26,21 @@ TEST(TagNumbers, put__the_oldest_goes_beyond_the_limit) {
   EXPECT_EQ(numbers.find(3), TagNumbers::Known{30});
   EXPECT_EQ(numbers.find(4), (TagNumbers::Known{40, true}));
   EXPECT_EQ(numbers.size(), 3u);
+}
+
+TEST(TagNumbers, put__kept_tags_stay) {
+  constexpr std::array<std::uint32_t, 2> kKept{1, 3};
+  TagNumbers numbers(4, kKept);
+  for (std::uint32_t tag = 1; tag < 100; ++tag) numbers.put(tag, {.number = tag});
+  EXPECT_EQ(numbers.size(), 4u);
+  for (const std::uint32_t tag : {1u, 3u, 98u, 99u}) {
+    ASSERT_TRUE(numbers.find(tag)) << tag;
+    EXPECT_EQ(numbers.find(tag)->number, tag);
+  }
+  TagNumbers small(1, kKept);
+  small.put(1, {});
+  small.put(3, {});
+  EXPECT_EQ(small.size(), 1u);
 }
 
 TEST(TagNumbers, put__nothing_is_remembered_with_a_limit_of_0) {

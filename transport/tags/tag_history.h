@@ -119,6 +119,7 @@ class TagHistory {
     std::uint64_t retain_bytes = 0;
     std::uint32_t retain_entries = 65'536;
     std::uint32_t remembered_tags = 65'536;
+    std::span<const std::uint32_t> kept_tags = {};  // EndpointOptions
   };
 
   explicit TagHistory(const Limits& limits);
