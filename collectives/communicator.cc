@@ -12,7 +12,6 @@
 
 #include "collectives/driver/communicator_state.h"
 #include "collectives/driver/successor.h"
-#include "collectives/hosts/host_tags.h"
 #include "collectives/reserved_tags.h"
 #include "transport/clock.h"
 #include "transport/rank_mask.h"
@@ -122,7 +121,8 @@ Shares Communicator::learnt_shares(std::uint32_t tag) const {
 }
 std::uint32_t Communicator::flows() const {
   if (state_->is_forked()) return 0;
-  return state_->driven().look([](const Engine& engine) { return engine.endpoint().peers().flows(); });
+  return state_->driven().look(
+      [](const Engine& engine) { return engine.endpoint().peers().flows(); });
 }
 void Communicator::poll(Duration wait) {
   if (!state_->is_forked()) state_->driver().poll(wait);
@@ -136,9 +136,8 @@ Result<Report> Communicator::allreduce(const AllreduceArguments& arguments) {
 AllreduceArguments Communicator::chosen(AllreduceArguments arguments) const {
   arguments.learn_shares = arguments.learn_shares || state_->job().given().learn_shares;
   if (arguments.algorithm == Algorithm::automatic) {
-    const bool shared = state_->options().host != nullptr && hosts::host_tag(arguments.tag) &&
-                        !may_run_bounded(arguments) && arguments.shares.even() &&
-                        !arguments.learn_shares;
+    const bool shared = state_->options().host != nullptr && !may_run_bounded(arguments) &&
+                        arguments.shares.even() && !arguments.learn_shares;
     arguments.algorithm = shared ? Algorithm::hosts : choose_algorithm(arguments, world_size());
   }
   if (arguments.follows) {

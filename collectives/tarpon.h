@@ -147,7 +147,7 @@ typedef enum tarpon_algorithm {
   TARPON_2D_TAR = 6,    /* TAR in groups of tarpon_arguments.group_size ranks, and between them */
   TARPON_LATE_RANK = 7, /* StragglAR: the others add up while tarpon_arguments.late_rank is awaited;
                            2, 4, 8, ... ranks */
-  TARPON_HOSTS = 8      /* in each host through its memory, then over the hosts; tags below 16 */
+  TARPON_HOSTS = 8      /* in each host through its memory, then over the hosts */
 } tarpon_algorithm;
 
 /* What a bounded call writes where the reduced value is missing. */

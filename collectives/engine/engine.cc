@@ -56,6 +56,13 @@ bool transmit(Endpoint& endpoint, Port& port, Time now) {
   return moved;
 }
 
+EndpointOptions endpoint_options(const EngineOptions& options) {
+  static constexpr auto kOwnTags = hosts::own_tags();
+  EndpointOptions result = options.endpoint;
+  if (options.host != nullptr) result.kept_tags = kOwnTags;
+  return result;
+}
+
 /// Marks a call as done. REQUIRES: its output is complete, or it has no result.
 void hand_back(RunningCall& operation, Recorder* recorder, Time now) {
   record_ended(recorder, operation.call().report, now);
@@ -69,7 +76,7 @@ Engine::Engine(const EngineOptions& options, Port& port)
       port_(port),
       rules_(options.endpoint.world_size, options.slot_bytes, options.mechanisms,
              options.host != nullptr),
-      endpoint_(options.endpoint, port.capabilities()),
+      endpoint_(endpoint_options(options), port.capabilities()),
       learnt_({.world_size = options.endpoint.world_size,
                .loss_target = options.mechanisms.loss_target,
                .x_loop = options.mechanisms.x_loop}),
@@ -240,9 +247,9 @@ void Engine::pass_over(const PendingCall& call, Time now) noexcept {
     ranks = mask_of(call.report.late_ranks);
   }
   endpoint_.abort(handle, static_cast<std::uint32_t>(reason), ranks);
-  const auto host_tag = hosts::host_tag(call.arguments.tag);
-  if (!host_calls_ || !host_tag || may_run_bounded(call.arguments)) return;
-  host_calls_->pass_over(*host_tag, call.report.operation,
+  const bool shared = call.arguments.algorithm == Algorithm::hosts || hosts::own_line(nothing.tag);
+  if (!host_calls_ || !shared || may_run_bounded(call.arguments)) return;
+  host_calls_->pass_over({call.arguments.tag, call.report.operation},
                          {.reason = static_cast<std::uint32_t>(reason), .blamed = ranks});
 }
 
@@ -330,6 +337,11 @@ bool Engine::progress(Time now) noexcept {
   if (packets.empty() || now - kPatience >= endpoint_.next_deadline()) endpoint_.on_timer(now);
   handle_events(now);
   step(now);
+  if (host_calls_) {
+    host_calls_->settle([this](const hosts::CallName& one) {
+      return static_cast<std::int32_t>(endpoint_.tags().next_number(one.tag) - one.number) > 0;
+    });
+  }
   if (now >= unbegun_.next_expiry()) {
     unbegun_.expire([this](std::uint32_t tag) { return late_ranks(running_, tag); }, now);
   }

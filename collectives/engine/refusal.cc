@@ -6,8 +6,6 @@
 #include <chrono>
 #include <cstring>
 
-#include "collectives/hosts/host_tags.h"
-
 namespace tarpon {
 namespace {
 
@@ -86,18 +84,11 @@ std::optional<Refusal> refusal_of_shares(const AllreduceArguments& arguments, st
 std::optional<Refusal> refusal_of_hosts(const AllreduceArguments& arguments,
                                         const RefusalRules& rules) {
   if (arguments.algorithm != Algorithm::hosts || may_run_bounded(arguments)) return std::nullopt;
-  if (rules.world == 1) return std::nullopt;
-  if (!rules.shares_hosts) {
-    return Refusal{
-        AbortReason::argument,
-        "allreduce: algorithm hosts needs ranks that share the memory of their hosts; give "
-        "algorithm auto"};
-  }
-  if (hosts::host_tag(arguments.tag)) return std::nullopt;
-  return Refusal{AbortReason::argument,
-                 fmt::format("allreduce: algorithm hosts is for tags below {}, not {}; give "
-                             "algorithm auto",
-                             hosts::kHostTags, arguments.tag)};
+  if (rules.world == 1 || rules.shares_hosts) return std::nullopt;
+  return Refusal{
+      AbortReason::argument,
+      "allreduce: algorithm hosts needs ranks that share the memory of their hosts; give "
+      "algorithm auto"};
 }
 
 /// Learnt shares follow measurements, and the order of additions follows the shares.

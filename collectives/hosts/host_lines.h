@@ -1,6 +1,7 @@
-// The tags whose calls may go through the memory of a host.
+// Which calls use which lines of the memory of a host.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 
@@ -8,15 +9,28 @@
 
 namespace tarpon::hosts {
 
-/// Those below this one, and that of barriers.
-inline constexpr std::uint32_t kHostTags = 16;
-inline constexpr std::uint32_t kHostTagsInAll = kHostTags + 1;
+/// Tags that have a line of their own: those below kOwnTags, and that of barriers. Their calls need
+/// no agreement on a line. The line counts the calls by their numbers, so no rank may forget them.
+inline constexpr std::uint32_t kOwnTags = 16;
+inline constexpr std::uint32_t kOwnLines = kOwnTags + 1;
+/// Lines for the calls of all other tags: so many of these are open at once. The others wait for
+/// their turn, in the order of submission: ranks that have more calls open have to submit them in
+/// one order. A line costs memory only while it is used.
+inline constexpr std::uint32_t kCommonLines = 111;
 
-/// The index of `tag` in the memory of a host; nullopt: its calls do not go through it.
-constexpr std::optional<std::uint32_t> host_tag(std::uint32_t tag) {
-  if (tag < kHostTags) return tag;
-  if (tag == kBarrierTag) return kHostTags;
+/// The line of `tag`; nullopt: each of its calls gets a common line.
+constexpr std::optional<std::uint32_t> own_line(std::uint32_t tag) {
+  if (tag < kOwnTags) return tag;
+  if (tag == kBarrierTag) return kOwnTags;
   return std::nullopt;
+}
+
+/// The tags with a line of their own.
+constexpr std::array<std::uint32_t, kOwnLines> own_tags() {
+  std::array<std::uint32_t, kOwnLines> tags{};
+  for (std::uint32_t tag = 0; tag < kOwnTags; ++tag) tags[tag] = tag;
+  tags[kOwnTags] = kBarrierTag;
+  return tags;
 }
 
 }  // namespace tarpon::hosts

@@ -1,13 +1,15 @@
-// The memory that the ranks of a host share: for each tag a ring of places for data, and a board
-// for each rank, which says what the rank calls and how far it is.
+// The memory that the ranks of a host share. It has lines: on a line calls do their work in one
+// order. A line has a ring of places for data, and a board for each rank, which says what the rank
+// calls and how far it is.
 //
 // Readers take positions, numbers of calls and data from this memory, and nothing that becomes an
 // address. So a process that fills it with garbage spoils results, and nothing outside the memory.
 // The memory has no locks: a rank that stops holds nothing that others need.
 //
 //   sleep words   one for each rank
-//   boards        of tag 0: of each rank; of tag 1: ...
-//   places        of tag 0: place 0: the input of each rank, the result; place 1: ...
+//   bindings      how many common lines have been used, then one for each of them
+//   boards        of line 0: of each rank; of line 1: ...
+//   places        of line 0: place 0: the input of each rank, the result; place 1: ...
 //
 // The object is a view: it owns nothing. Any thread.
 #pragma once
@@ -18,10 +20,11 @@
 #include <cstdint>
 
 #include "bpf/wire.h"
+#include "collectives/hosts/host_lines.h"
 
 namespace tarpon::hosts {
 
-/// How far a rank is with a part of the work of a tag: in call `number` it has done `steps` steps.
+/// How far a rank is with a part of the work of a line: in call `number` it has done `steps` steps.
 /// A rank that is done with a call is at step 0 of the next one.
 using Position = std::uint64_t;
 
@@ -60,7 +63,7 @@ enum class CallState : std::uint32_t {
   over = 3,      // it ended without a result, for a reason that every rank learns by itself
 };
 
-/// What a rank says about a tag.
+/// What a rank says about a line.
 struct alignas(64) Board {
   /// A rank begins call n + kCalls only when all ranks have ended call n, or have given up calls
   /// after it: at most 8 run at once.
@@ -70,6 +73,12 @@ struct alignas(64) Board {
   std::array<CallBoard, kCalls> calls;             // by number % kCalls
 };
 
+/// Which call has a common line. The lowest local rank writes it.
+struct alignas(16) Binding {
+  std::atomic<std::uint64_t> call;   // tag << 32 | number
+  std::atomic<std::uint32_t> count;  // of calls that have got the line so far. Written last
+};
+
 /// Whether a rank sleeps, and its wish then (collectives/engine/hosts/host_calls.h).
 struct alignas(64) SleepWord {
   std::atomic<std::uint64_t> word;
@@ -77,12 +86,16 @@ struct alignas(64) SleepWord {
 
 struct HostShape {
   std::uint32_t ranks = 1;
-  std::uint32_t tags = 1;
-  std::uint32_t places = 4;                // of a tag
+  std::uint32_t own_lines = kOwnLines;
+  std::uint32_t common_lines = kCommonLines;
+  std::uint32_t places = 4;                // of a line
   std::uint32_t place_bytes = 512 * 1024;  // of the input of a rank, a multiple of 4096
   /// An owner sends at least so many bytes to another host. Below that, packets cost more than the
   /// owners gain by working side by side.
   std::uint32_t least_shard = 16 * 1024;
+
+  /// Own lines come first.
+  std::uint32_t lines() const { return own_lines + common_lines; }
 };
 
 class HostMemory {
@@ -96,12 +109,16 @@ class HostMemory {
   const HostShape& shape() const { return shape_; }
 
   std::atomic<std::uint64_t>& sleep_word(std::uint32_t rank) const;
-  Board& board(std::uint32_t tag, std::uint32_t rank) const;
-  /// The ranks whose board of `tag` has not reached `position` with `part`. Bit r: local rank r.
-  std::uint64_t lacking(std::uint32_t tag, Part part, Position position) const;
+  /// How many common lines have been used: the first ones. The lowest local rank writes it.
+  std::atomic<std::uint32_t>& used_lines() const;
+  /// Of common line `index`, counted from 0.
+  Binding& binding(std::uint32_t index) const;
+  Board& board(std::uint32_t line, std::uint32_t rank) const;
+  /// The ranks whose board of `line` has not reached `position` with `part`. Bit r: local rank r.
+  std::uint64_t lacking(std::uint32_t line, Part part, Position position) const;
   /// The input of `rank` at a place, and the result there: place_bytes each.
-  std::byte* input(std::uint32_t tag, std::uint32_t place, std::uint32_t rank) const;
-  std::byte* result(std::uint32_t tag, std::uint32_t place) const;
+  std::byte* input(std::uint32_t line, std::uint32_t place, std::uint32_t rank) const;
+  std::byte* result(std::uint32_t line, std::uint32_t place) const;
 
  private:
   std::byte* base_;

@@ -17,7 +17,6 @@
 #include <cstring>
 #include <utility>
 
-#include "collectives/hosts/host_tags.h"
 #include "transport/clock.h"
 #include "xdp/base/private_descriptor.h"
 #include "xdp/base/system_limits.h"
@@ -345,7 +344,7 @@ class SharedHost::Ringer : public Bells {
 Result<std::unique_ptr<SharedHost>> SharedHost::share(Door door, const Options& options,
                                                       Time deadline) {
   const std::vector<Rank>& ranks = ranks_of(options);
-  const HostShape shape{.ranks = static_cast<std::uint32_t>(ranks.size()), .tags = kHostTagsInAll};
+  const HostShape shape{.ranks = static_cast<std::uint32_t>(ranks.size())};
   const std::uint64_t bytes = HostMemory::bytes(shape);
   const bool lowest = options.self == ranks.front();
   if (lowest && bell_of(options) == BellName{}) {

@@ -12,7 +12,6 @@
 #include "collectives/engine/kernels/reduce.h"
 #include "collectives/environment/launcher.h"
 #include "collectives/hosts/host_memory.h"
-#include "collectives/hosts/host_tags.h"
 #include "tools/build_info.h"
 #include "tools/cli/environment_variables.h"
 #include "tools/cli/units.h"
@@ -116,7 +115,7 @@ InfoSection processor_section() {
 
 /// Size of the memory that `ranks` ranks of a host share.
 std::uint64_t shared_bytes(std::uint32_t ranks) {
-  return hosts::HostMemory::bytes({.ranks = ranks, .tags = hosts::kHostTagsInAll});
+  return hosts::HostMemory::bytes({.ranks = ranks});
 }
 
 InfoSection limit_section() {

@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "collectives/engine/learning/bounds.h"
-#include "collectives/hosts/host_tags.h"
 #include "tools/reference/reference.h"
 #include "tools/simulation/draw.h"
 #include "tools/simulation/share_learner.h"
@@ -186,7 +185,7 @@ std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
     SimulatedCall& call = calls.emplace_back(
         draw_call(plan, random, draws_later ? &later : nullptr, sequence, index));
     const bool exact = !call.bounded && !call.calibrates();
-    if (by_host.chance(0.8) && exact && plan.host_place_bytes > 0 && hosts::host_tag(call.tag)) {
+    if (by_host.chance(0.8) && exact && plan.host_place_bytes > 0) {
       call.algorithm = Algorithm::hosts;
     } else if (plan.learns_shares && exact) {
       give_learnt_shares(plan, sequence, alone, learners[sequence], call);

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "collectives/hosts/host_group.h"
-#include "collectives/hosts/host_tags.h"
 #include "transport/random.h"
 #include "transport/time.h"
 
@@ -21,7 +20,6 @@ class SimulatedHosts {
   /// The shape of the memory of a host with `ranks` ranks.
   static hosts::HostShape shape(std::uint32_t ranks, std::uint32_t place_bytes) {
     return {.ranks = ranks,
-            .tags = hosts::kHostTagsInAll,
             .place_bytes = place_bytes,
             .least_shard = place_bytes / 64};
   }

@@ -25,7 +25,8 @@ std::vector<Rank> CallBlame::not_begun() const {
   const OperationView operation = call_.endpoint.view(call_.handle);
   std::vector<Rank> ranks;
   for (Rank peer = 0; peer < call_.world; ++peer) {
-    if (peer != call_.rank && !operation.progress(0, peer).heard) ranks.push_back(peer);
+    if (peer == call_.rank || (call_.unknown & bit(peer)) != 0) continue;
+    if (!operation.progress(0, peer).heard) ranks.push_back(peer);
   }
   return ranks;
 }
@@ -83,7 +84,7 @@ std::string CallBlame::silence_text() const {
 
 bool CallBlame::unheard() const {
   if (call_.call.arguments.count > 0 || call_.call.report.mode == Mode::bounded) return false;
-  return !not_begun().empty();
+  return call_.unknown != 0 || !not_begun().empty();
 }
 
 }  // namespace tarpon

@@ -24,6 +24,7 @@ class CallBlame {
     Rank rank = 0;
     std::uint16_t world = 1;
     bool forwards = false;  // ranks send on data that they receive
+    const std::uint64_t& unknown;  // bit r: rank r may have begun, this rank cannot know
     Time submitted{};       // by the caller
     Time began{};           // behind the calls of its tag
     Time deadline{};

@@ -72,6 +72,7 @@ RunningCall::RunningCall(const Setting& setting, std::shared_ptr<PendingCall> ca
               .rank = setting.rank,
               .world = setting.world,
               .forwards = !may_run_bounded(call_->arguments),
+              .unknown = unknown_,
               .submitted = submitted_,
               .began = began_,
               .deadline = deadline_,

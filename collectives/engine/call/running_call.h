@@ -178,6 +178,7 @@ class RunningCall {
   Time wake_at_ = kNever;           // when step() should look again
   Time limit_;                      // when the call ends, whatever it still waits for
   std::uint64_t held_back_by_ = 0;  // held_back_by()
+  std::uint64_t unknown_ = 0;       // bit r: rank r may have begun, this rank cannot know
   // If the bound closed the stages, and only work followed: when they had closed, and the peers'
   // answers had arrived.
   std::optional<Time> cut_at_;

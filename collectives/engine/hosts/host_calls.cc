@@ -1,153 +1,145 @@
 #include "collectives/engine/hosts/host_calls.h"
 
 #include <algorithm>
-#include <cstring>
+
+#include "transport/rank_mask.h"
 
 namespace tarpon::hosts {
 namespace {
 
-constexpr std::array<Part, kParts> kAllParts{Part::copy_in, Part::add_up, Part::spread,
-                                             Part::copy_out};
-
 // Sleep words: 0: awake; kAnything: ring for whatever is published; else a Wish, in this layout:
-//   bits 0 to 23    steps
-//   bits 24 to 55   number of the call
-//   bits 56, 57     part
-//   bits 58 to 62   index of the tag
+//   bits 0 to 21    steps
+//   bits 22 to 53   number of the call on its line
+//   bits 54, 55     part
+//   bits 56 to 62   line
 //   bit 63          1
 constexpr std::uint64_t kAwake = 0;
 constexpr std::uint64_t kAnything = 1;
 constexpr std::uint64_t kIsWish = std::uint64_t{1} << 63;
-constexpr std::uint32_t kMostSteps = (1u << 24) - 1;
-static_assert(kHostTagsInAll <= 32);
+constexpr std::uint32_t kMostSteps = (1u << 22) - 1;
+static_assert(kOwnLines + kCommonLines <= 128);
 
 std::uint64_t word_of(const Wish& wish) {
   const auto steps = static_cast<std::uint32_t>(wish.position);
   if (steps > kMostSteps) return kAnything;
-  return kIsWish | std::uint64_t{wish.tag} << 58 | static_cast<std::uint64_t>(wish.part) << 56 |
-         (wish.position >> 32) << 24 | steps;
-}
-
-constexpr std::uint64_t state_word(std::uint32_t number, CallState state) {
-  return std::uint64_t{number} << 32 | static_cast<std::uint32_t>(state);
-}
-
-std::size_t index_of(Part part) {
-  return static_cast<std::size_t>(part);
+  return kIsWish | std::uint64_t{wish.line} << 56 | static_cast<std::uint64_t>(wish.part) << 54 |
+         (wish.position >> 32) << 22 | steps;
 }
 
 }  // namespace
 
-HostTag::HostTag(const HostGroup& group, std::uint32_t index) : group_(group), index_(index) {
-  for (auto& used : used_) used.resize(group.memory.shape().places);
-  constexpr std::size_t kMostOpen = 64;  // more than a tag may have: begin() allocates nothing
-  for (auto& waiting : waiting_) waiting.reserve(kMostOpen);
-}
-
-void HostTag::begin(std::uint32_t number, const SignatureBytes& signature,
-                    std::span<const Part> parts) {
-  CallBoard& call = own().calls[number % Board::kCalls];
-  for (std::size_t i = 0; i < call.signature.size(); ++i) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, signature.data() + i * sizeof word, sizeof word);
-    call.signature[i].store(word, std::memory_order_relaxed);
-  }
-  call.state.store(state_word(number, CallState::begun), std::memory_order_release);
-  reach(number);
-  for (const Part part : parts) waiting_[index_of(part)].push_back(number);
-  next_number_ = number + 1;
-}
-
-bool HostTag::is_turn(Part part, std::uint32_t number) const {
-  const auto& waiting = waiting_[index_of(part)];
-  return !waiting.empty() && waiting.front() == number;
-}
-
-void HostTag::publish(Part part, std::uint32_t number, std::uint32_t steps) {
-  own().done[index_of(part)].store(position(number, steps), std::memory_order_release);
-}
-
-void HostTag::leave(Part part, std::uint32_t number) {
-  auto& waiting = waiting_[index_of(part)];
-  const auto place = std::find(waiting.begin(), waiting.end(), number);
-  if (place == waiting.end()) return;
-  const bool first = place == waiting.begin();
-  waiting.erase(place);
-  // Calls that have given up before their turn are passed over.
-  if (first) publish(part, waiting.empty() ? next_number_ : waiting.front(), 0);
-}
-
-void HostTag::end(std::uint32_t number, const Ending& ending) {
-  tell(number, ending);
-  for (const Part part : kAllParts) leave(part, number);
-}
-
-void HostTag::pass_over(std::uint32_t number, const Ending& ending) {
-  tell(number, ending);
-  next_number_ = number + 1;
-  reach(next_number_);
-}
-
-/// Tells that this rank is at call `number` with all parts that no earlier call waits for.
-void HostTag::reach(std::uint32_t number) {
-  for (const Part part : kAllParts) {
-    if (waiting_[index_of(part)].empty()) publish(part, number, 0);
+HostCalls::HostCalls(const HostGroup& group)
+    : group_(group), taken_(group.memory.shape().common_lines) {
+  lines_.reserve(group.memory.shape().lines());
+  // More than the window of a tag; and a common line has one call at a time.
+  constexpr std::size_t kOwnOpen = 64, kCommonOpen = 1;
+  for (std::uint32_t index = 0; index < group.memory.shape().lines(); ++index) {
+    const bool own = index < group.memory.shape().own_lines;
+    lines_.emplace_back(group, index, own ? kOwnOpen : kCommonOpen);
   }
 }
 
-void HostTag::tell(std::uint32_t number, const Ending& ending) {
-  CallBoard& call = own().calls[number % Board::kCalls];
-  call.reason.store(ending.reason, std::memory_order_relaxed);
-  call.blamed.store(ending.blamed, std::memory_order_relaxed);
-  call.state.store(state_word(number, ending.state), std::memory_order_release);
+// -- lines ---------------------------------------------------------------------------------------
+
+/// The local ranks that are not through with the latest call of a common line. A rank leaves the
+/// parts of a call in order.
+std::uint64_t HostCalls::lacking(std::uint32_t common) const {
+  return group_.memory.lacking(group_.memory.shape().own_lines + common, Part::copy_out,
+                               position(taken_[common], 0));
 }
 
-HostTag::Told HostTag::told(std::uint32_t rank, std::uint32_t number) const {
-  const CallBoard& call = group_.memory.board(index_, rank).calls[number % Board::kCalls];
-  Told result;
-  const std::uint64_t state = call.state.load(std::memory_order_acquire);
-  const auto here = static_cast<std::uint32_t>(state >> 32);
-  const auto kind = static_cast<CallState>(static_cast<std::uint32_t>(state));
-  if (kind == CallState::none || here != number) {
-    const bool later = kind != CallState::none && static_cast<std::int32_t>(here - number) > 0;
-    if (later) result = {.state = CallState::given_up, .blamed = bit(group_.ranks()[rank])};
-    return result;
+/// The call that has a common line, where this rank has not taken the seat. The lowest rank has
+/// taken all.
+std::optional<CallName> HostCalls::binding(std::uint32_t common) const {
+  const Binding& binding = group_.memory.binding(common);
+  if (binding.count.load(std::memory_order_acquire) != taken_[common] + 1) return std::nullopt;
+  const std::uint64_t call = binding.call.load(std::memory_order_relaxed);
+  return CallName{static_cast<std::uint32_t>(call >> 32), static_cast<std::uint32_t>(call)};
+}
+
+/// How many common lines have been used.
+std::uint32_t HostCalls::used_lines() const {
+  const auto all = static_cast<std::uint32_t>(taken_.size());
+  return std::min(all, group_.memory.used_lines().load(std::memory_order_acquire));
+}
+
+/// The common line that the call has, or that this rank can give it. A binding stays as it is until
+/// this rank has taken the seat.
+std::optional<std::uint32_t> HostCalls::find_line(const CallName& call) const {
+  const std::uint32_t used = used_lines();
+  for (std::uint32_t common = 0; common < used; ++common) {
+    if (binds() ? lacking(common) == 0 : binding(common) == call) return common;
   }
-  result.state = kind;
-  for (std::size_t i = 0; i < call.signature.size(); ++i) {
-    const std::uint64_t word = call.signature[i].load(std::memory_order_relaxed);
-    std::memcpy(result.signature.data() + i * sizeof word, &word, sizeof word);
+  if (binds() && used < taken_.size()) return used;
+  return std::nullopt;
+}
+
+std::optional<HostCalls::Seat> HostCalls::take_seat(const CallName& call) {
+  if (const auto own = own_line(call.tag)) return Seat{&lines_[*own], call.number};
+  const std::optional<std::uint32_t> common = find_line(call);
+  if (!common) return std::nullopt;
+  const std::uint32_t number = taken_[*common]++;
+  if (binds()) {
+    Binding& binding = group_.memory.binding(*common);
+    binding.call.store(std::uint64_t{call.tag} << 32 | call.number, std::memory_order_relaxed);
+    binding.count.store(number + 1, std::memory_order_release);
+    std::atomic<std::uint32_t>& used = group_.memory.used_lines();
+    if (*common >= used_lines()) used.store(*common + 1, std::memory_order_release);
   }
-  result.reason = call.reason.load(std::memory_order_relaxed);
-  result.blamed = call.blamed.load(std::memory_order_relaxed);
-  return result;
+  return Seat{&lines_[group_.memory.shape().own_lines + *common], number};
 }
 
-bool HostTag::is_free(Area area, std::uint32_t place) const {
-  const std::optional<Use>& used = used_[static_cast<std::size_t>(area)][place];
-  return !used || all_have_reached(used->part, used->position);
+std::uint64_t HostCalls::seat_lacks() const {
+  if (!binds()) return 1;
+  std::uint64_t ranks = 0;
+  for (std::uint32_t common = 0; common < used_lines(); ++common) ranks |= lacking(common);
+  return ranks;
 }
 
-void HostTag::use(Area area, std::uint32_t place, Part part, std::uint32_t number,
-                  std::uint32_t step) {
-  used_[static_cast<std::size_t>(area)][place] = Use{part, position(number, step + 1)};
-}
-
-HostCalls::HostCalls(const HostGroup& group) : group_(group) {
-  tags_.reserve(group.memory.shape().tags);
-  for (std::uint32_t index = 0; index < group.memory.shape().tags; ++index) {
-    tags_.emplace_back(group, index);
+void HostCalls::pass_over(const CallName& call, const HostLine::Ending& ending) {
+  if (const auto seat = take_seat(call)) {
+    seat->line->pass_over(seat->number, ending);
+    return ring(true);
   }
+  if (passed_.size() == kMostPassed) passed_.pop_front();
+  passed_.push_back({call, ending});
 }
+
+void HostCalls::settle(const std::function<bool(const CallName&)>& begun) {
+  bool told = false;
+  for (auto one = passed_.begin(); one != passed_.end();) {
+    const std::optional<Seat> seat = take_seat(one->call);
+    if (!seat) {
+      ++one;
+      continue;
+    }
+    seat->line->pass_over(seat->number, one->ending);
+    one = passed_.erase(one);
+    told = true;
+  }
+  for (std::uint32_t common = 0; !binds() && common < used_lines(); ++common) {
+    const std::optional<CallName> call = binding(common);
+    if (!call || !begun(*call)) continue;
+    if (std::any_of(open_.begin(), open_.end(),
+                    [&](const HostWork* work) { return work->name() == *call; })) {
+      continue;
+    }
+    pass_over(*call, {.state = CallState::over});
+    told = true;
+  }
+  if (told) ring(true);
+}
+
+// -- work ----------------------------------------------------------------------------------------
 
 bool HostCalls::has_come_true(std::uint64_t word) const {
   if ((word & kIsWish) == 0) return word != kAwake;
-  const auto tag = static_cast<std::uint32_t>(word >> 58 & 31);
-  const auto part = static_cast<std::size_t>(word >> 56 & 3);
-  if (tag >= group_.memory.shape().tags || part >= kParts) return true;  // garbage: let it look
-  const Position wanted = position(static_cast<std::uint32_t>(word >> 24),
+  const auto line = static_cast<std::uint32_t>(word >> 56 & 127);
+  const auto part = static_cast<std::size_t>(word >> 54 & 3);
+  if (line >= group_.memory.shape().lines() || part >= kParts) return true;  // garbage: let it look
+  const Position wanted = position(static_cast<std::uint32_t>(word >> 22),
                                    static_cast<std::uint32_t>(word) & kMostSteps);
-  return group_.memory.lacking(tag, static_cast<Part>(part), wanted) == 0;
+  return group_.memory.lacking(line, static_cast<Part>(part), wanted) == 0;
 }
 
 void HostCalls::ring(bool all) {
@@ -162,25 +154,21 @@ void HostCalls::ring(bool all) {
   }
 }
 
-void HostCalls::pass_over(std::uint32_t index, std::uint32_t number,
-                          const HostTag::Ending& ending) {
-  tags_.at(index).pass_over(number, ending);
-  ring(true);
-}
-
 void HostCalls::move(Time now) {
   for (HostWork* const work : open_) work->move(now);
 }
 
 bool HostCalls::can_move() const {
   return std::any_of(open_.begin(), open_.end(),
-                     [](const HostWork* work) { return work->can_move(); });
+                     [](const HostWork* work) { return work->can_move(); }) ||
+         std::any_of(passed_.begin(), passed_.end(),
+                     [this](const Passed& one) { return has_seat(one.call); });
 }
 
 bool HostCalls::fall_asleep() {
-  if (open_.empty()) return true;
+  if (!waits()) return true;
   std::optional<Wish> wish;
-  if (open_.size() == 1) wish = open_.front()->wish();
+  if (open_.size() == 1 && passed_.empty()) wish = open_.front()->wish();
   std::atomic<std::uint64_t>& own = group_.memory.sleep_word(group_.self);
   own.store(wish ? word_of(*wish) : kAnything);
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -190,7 +178,7 @@ bool HostCalls::fall_asleep() {
 }
 
 void HostCalls::wake() {
-  if (!open_.empty()) group_.memory.sleep_word(group_.self).store(kAwake);
+  if (waits()) group_.memory.sleep_word(group_.self).store(kAwake);
 }
 
 }  // namespace tarpon::hosts

@@ -1,9 +1,11 @@
-// The calls of one rank that go through the memory of its host: which of them work on which places,
-// and how ranks that sleep are woken.
+// The calls of one rank that go through the memory of its host: on which lines they work, and how
+// ranks that sleep are woken.
 //
-// Calls of a tag do each part of their work in their order, so that all ranks use the places alike:
-// step k of call n works on place (n + k) % places. A rank writes to a place again when no rank
-// needs the data of the earlier step there.
+// Common lines. The lowest local rank gives a line to each call when it begins the call, or ends it
+// before. The line is free: all local ranks are through with the call that had it last. The other
+// ranks look the binding up. One that has ended the call meanwhile passes it over, and keeps the
+// reason until then. One that has not begun the call keeps the line until it does. Only one rank
+// binds, so there is no race, and nothing to agree upon with other hosts.
 //
 // Sleep. A rank that finds nothing to do writes its sleep word, looks once more, and sleeps. A rank
 // that has published something then reads the words of the others, and rings for those whose wish
@@ -13,114 +15,37 @@
 // Not thread-safe, but the memory is shared with other processes.
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <optional>
-#include <span>
 #include <utility>
 #include <vector>
 
-#include "collectives/engine/call/signature.h"
+#include "collectives/engine/hosts/host_line.h"
 #include "collectives/hosts/host_group.h"
-#include "collectives/hosts/host_tags.h"
-#include "transport/rank_mask.h"
 #include "transport/time.h"
 
 namespace tarpon::hosts {
 
 /// A part of the work that all ranks of the host have to reach.
 struct Wish {
-  std::uint32_t tag = 0;  // its index
+  std::uint32_t line = 0;
   Part part = Part::copy_in;
   Position position = 0;
 };
 
-/// The work of one tag at one rank.
-class HostTag {
- public:
-  HostTag(const HostGroup& group, std::uint32_t index);
-
-  // -- the order of calls ------------------------------------------------------------------------
-
-  /// Call `number` has begun here: tells the other ranks. Its `parts` wait for those of earlier
-  /// calls. A rank that is at this call is done with all earlier ones that do not wait.
-  void begin(std::uint32_t number, const SignatureBytes& signature, std::span<const Part> parts);
-  /// Whether all earlier calls are done with `part`.
-  bool is_turn(Part part, std::uint32_t number) const;
-  /// Tells that this rank has done `steps` steps of `part`.
-  void publish(Part part, std::uint32_t number, std::uint32_t steps);
-  /// The call is done with `part`.
-  void leave(Part part, std::uint32_t number);
-  /// Why a call ends without a result.
-  struct Ending {
-    CallState state = CallState::given_up;
-    std::uint32_t reason = 0;  // of given_up: tarpon_abort_reason
-    std::uint64_t blamed = 0;  // of given_up: bit r: rank r of the communicator
-  };
-  /// The call ends without a result: tells the other ranks, and leaves all parts.
-  void end(std::uint32_t number, const Ending& ending);
-  /// This rank does not begin call `number`, which takes its number all the same.
-  void pass_over(std::uint32_t number, const Ending& ending);
-
-  // -- the other ranks ---------------------------------------------------------------------------
-
-  struct Told {
-    CallState state = CallState::none;
-    SignatureBytes signature{};
-    std::uint32_t reason = 0;
-    std::uint64_t blamed = 0;
-  };
-  /// What local rank `rank` says about call `number`. A rank that has gone on so far that it no
-  /// longer says so has given the call up.
-  Told told(std::uint32_t rank, std::uint32_t number) const;
-
-  /// Whether all ranks of the host, this one included, have reached `position`.
-  bool all_have_reached(Part part, Position position) const { return lacking(part, position) == 0; }
-  /// The local ranks that have not. Bit r: local rank r.
-  std::uint64_t lacking(Part part, Position position) const {
-    return group_.memory.lacking(index_, part, position);
-  }
-
-  // -- places ------------------------------------------------------------------------------------
-
-  std::uint32_t place(std::uint32_t number, std::uint32_t step) const {
-    return (number + step) % group_.memory.shape().places;
-  }
-  /// What a place has.
-  enum class Area : std::uint8_t { inputs, result };
-  /// Whether no rank needs the data of the last step there.
-  bool is_free(Area area, std::uint32_t place) const;
-  /// The area holds step `step` of call `number` from now on, until all ranks have done that step
-  /// of `part`.
-  void use(Area area, std::uint32_t place, Part part, std::uint32_t number, std::uint32_t step);
-
-  std::byte* input(std::uint32_t place, std::uint32_t rank) const {
-    return group_.memory.input(index_, place, rank);
-  }
-  std::byte* result(std::uint32_t place) const { return group_.memory.result(index_, place); }
-
-  std::uint32_t index() const { return index_; }
-
- private:
-  void tell(std::uint32_t number, const Ending& ending);
-  void reach(std::uint32_t number);
-  Board& own() const { return group_.memory.board(index_, group_.self); }
-
-  const HostGroup& group_;
-  const std::uint32_t index_;
-  std::array<std::vector<std::uint32_t>, kParts> waiting_;  // numbers of open calls, in order
-  std::uint32_t next_number_ = 0;                           // after the latest call that began
-  struct Use {
-    Part part;
-    Position position;  // to reach with that part
-  };
-  std::array<std::vector<std::optional<Use>>, 2> used_;  // by Area and place
+struct CallName {
+  std::uint32_t tag = 0;
+  std::uint32_t number = 0;  // of its tag
+  bool operator==(const CallName&) const = default;
 };
 
 /// A running call, as HostCalls sees it.
 class HostWork {
  public:
   virtual ~HostWork() = default;
+  virtual CallName name() const = 0;
   /// Does the work that the memory allows.
   virtual void move(Time now) = 0;
   /// Whether move() does something.
@@ -136,11 +61,29 @@ class HostCalls {
 
   const HostGroup& group() const { return group_; }
 
-  /// REQUIRES: `index` is one of host_tag().
-  HostTag& tag(std::uint32_t index) { return tags_.at(index); }
+  // -- lines -------------------------------------------------------------------------------------
 
-  /// This rank does not begin call `number` of the tag: tells the other ranks why.
-  void pass_over(std::uint32_t index, std::uint32_t number, const HostTag::Ending& ending);
+  /// Where a call does its work.
+  struct Seat {
+    HostLine* line = nullptr;
+    std::uint32_t number = 0;  // of the call on the line
+  };
+  /// Takes the seat of a call that this rank begins. nullopt: the call has none yet, ask again. A
+  /// rank asks for each call until it has the seat, or passes the call over.
+  std::optional<Seat> take_seat(const CallName& call);
+  /// Whether take_seat() would return one.
+  bool has_seat(const CallName& call) const { return find_line(call).has_value(); }
+  /// The local ranks that hold up the seat of a call that has none: the lowest rank, which has not
+  /// begun the call; at the lowest rank those that are not through with earlier calls. Bit r: local
+  /// rank r.
+  std::uint64_t seat_lacks() const;
+
+  /// This rank does not begin the call, or ends it before it has a seat: tells the other ranks why.
+  void pass_over(const CallName& call, const HostLine::Ending& ending);
+
+  HostLine& line(std::uint32_t index) { return lines_.at(index); }
+
+  // -- work --------------------------------------------------------------------------------------
 
   void add(HostWork& work) { open_.push_back(&work); }
   void remove(HostWork& work) { std::erase(open_, &work); }
@@ -150,13 +93,17 @@ class HostCalls {
   /// Whether ring() was called since the last time.
   bool take_moved() { return std::exchange(moved_, false); }
 
+  /// Tells of calls that this rank has ended and that have a line now. Call it in every round.
+  /// `begun`: whether this rank has taken the number of a call: if it ran the call otherwise, it
+  /// passes it over here.
+  void settle(const std::function<bool(const CallName&)>& begun);
   /// Does the work that the memory allows, in all calls. Call it before timers run, and before a
   /// rank counts as gone: data that is in the memory by then still counts.
   void move(Time now);
 
   /// How many calls are open.
   std::size_t open() const { return open_.size(); }
-  /// Whether a call can move on.
+  /// Whether settle() or a call can move on.
   bool can_move() const;
 
   /// The caller is about to sleep. Returns false if a call can move on: it must not. Else other
@@ -165,10 +112,26 @@ class HostCalls {
   void wake();
 
  private:
+  /// Calls that this rank ended while the lowest rank had not begun them. When there are more, the
+  /// oldest passes as a call that this rank ran otherwise.
+  static constexpr std::size_t kMostPassed = 4096;
+  struct Passed {
+    CallName call;
+    HostLine::Ending ending;
+  };
+
+  bool binds() const { return group_.self == 0; }
+  bool waits() const { return !open_.empty() || !passed_.empty(); }
+  std::uint32_t used_lines() const;
+  std::optional<CallName> binding(std::uint32_t common) const;
+  std::optional<std::uint32_t> find_line(const CallName& call) const;
+  std::uint64_t lacking(std::uint32_t common) const;
   bool has_come_true(std::uint64_t word) const;
 
   const HostGroup& group_;
-  std::vector<HostTag> tags_;  // by index
+  std::vector<HostLine> lines_;
+  std::vector<std::uint32_t> taken_;  // by common line: seats that this rank has taken there
+  std::deque<Passed> passed_;
   std::vector<HostWork*> open_;
   bool moved_ = false;
 };

@@ -8,8 +8,9 @@ namespace tarpon {
 namespace {
 
 using hosts::CallState;
+using hosts::HostCalls;
 using hosts::HostGroup;
-using hosts::HostTag;
+using hosts::HostLine;
 using hosts::Part;
 using hosts::position;
 
@@ -44,10 +45,8 @@ HostedCall::HostedCall(const Setting& setting, std::shared_ptr<PendingCall> call
     : ScheduledCall(setting, call, endpoint, submitted, now,
                     program_of(setting, *call, calls.group())),
       calls_(calls),
-      tag_(calls.tag(*hosts::host_tag(call_->arguments.tag))),
       self_(calls.group().self),
       local_(static_cast<std::uint32_t>(calls.group().ranks().size())),
-      number_(call_->report.operation),
       plan_(call_->arguments, calls.group().layout, calls.group().memory.shape()),
       parts_(parts_of(plan_)),
       sums_(sums_of(call_->arguments, plan_.hosts(), setting.world)),
@@ -71,7 +70,7 @@ HostedCall::HostedCall(const Setting& setting, std::shared_ptr<PendingCall> call
     calls_.remove(*this);
     throw;
   }
-  tag_.begin(number_, encode(signature()), parts_);
+  take_seat();
 }
 
 /// TAR of this rank's slice among its owners at all hosts. A rank that owns none, and a job of one
@@ -113,7 +112,30 @@ HostedCall::~HostedCall() {
   calls_.remove(*this);
 }
 
+/// Takes the seat on a line, if there is one, and begins there. Until then this rank knows of the
+/// other ranks of its host only which ones hold the seat up.
+void HostedCall::take_seat() {
+  const std::optional<HostCalls::Seat> seat = calls_.take_seat(name());
+  const std::uint64_t local = mask_of(calls_.group().ranks()) & ~bit(setting_.rank);
+  if (!seat) {
+    const std::uint64_t awaited = ranks_of_host(calls_.seat_lacks());
+    endpoint_.near(handle()).awaits(awaited);
+    unknown_ = local & ~awaited;
+    return;
+  }
+  line_ = seat->line;
+  number_ = seat->number;
+  unknown_ = 0;
+  endpoint_.near(handle()).awaits(local);
+  line_->begin(number_, encode(signature()), parts_);
+  calls_.ring();
+}
+
 bool HostedCall::advance(Time now) {
+  if (line_ == nullptr) {
+    take_seat();
+    if (line_ == nullptr) return false;
+  }
   if (is_copied_out()) return ScheduledCall::advance(now);
   moved_ = false;
   take_results();
@@ -139,14 +161,15 @@ void HostedCall::complete_output() {
   report_bytes();
   const Report& report = call_->report;
   if (report.status == Status::complete) return;
-  tag_.end(number_, ending());
+  if (line_ == nullptr) return calls_.pass_over(name(), ending());
+  line_->end(number_, ending());
   calls_.ring(true);
 }
 
 // -- the other ranks -----------------------------------------------------------------------------
 
 bool HostedCall::has_news(std::uint32_t rank) const {
-  const hosts::HostTag::Told told = tag_.told(rank, number_);
+  const hosts::HostLine::Told told = line_->told(rank, number_);
   if (told.state == CallState::given_up) return (quit_ >> rank & 1) == 0;
   return told.state == CallState::begun && !is_heard(rank) && (odd_ >> rank & 1) == 0;
 }
@@ -154,12 +177,12 @@ bool HostedCall::has_news(std::uint32_t rank) const {
 void HostedCall::look(Time now) {
   for (std::uint32_t rank = 0; rank < local_ && !over(); ++rank) {
     if (rank == self_) continue;
-    const hosts::HostTag::Told told = tag_.told(rank, number_);
+    const hosts::HostLine::Told told = line_->told(rank, number_);
     if (told.state != CallState::none) take_news(rank, told, now);
   }
 }
 
-void HostedCall::take_news(std::uint32_t rank, const hosts::HostTag::Told& told, Time now) {
+void HostedCall::take_news(std::uint32_t rank, const hosts::HostLine::Told& told, Time now) {
   const Rank peer = calls_.group().ranks()[rank];
   if (told.state == CallState::given_up) {
     if ((std::exchange(quit_, quit_ | bit(static_cast<Rank>(rank))) >> rank & 1) != 0) return;
@@ -186,7 +209,7 @@ void HostedCall::take_news(std::uint32_t rank, const hosts::HostTag::Told& told,
 void HostedCall::look_at_hosts(Time now) {
   const hosts::HostLayout& layout = calls_.group().layout;
   const OperationView view = endpoint_.view(handle());
-  bool results = tag_.all_have_reached(Part::spread, position(number_, 1)) && all_hold();
+  bool results = line_->all_have_reached(Part::spread, position(number_, 1)) && all_hold();
   std::uint64_t begun = 0;
   for (std::uint32_t host = 0; host < plan_.hosts() && self_ < plan_.owners(); ++host) {
     const Rank owner = layout.hosts[host][self_];
@@ -209,7 +232,7 @@ void HostedCall::look_at_hosts(Time now) {
 bool HostedCall::all_hold() const {
   if (heard_ != first_ranks(static_cast<std::uint16_t>(local_))) return false;
   for (std::uint32_t rank = 0; rank < local_; ++rank) {
-    if (rank != self_ && tag_.told(rank, number_).state != CallState::begun) return false;
+    if (rank != self_ && line_->told(rank, number_).state != CallState::begun) return false;
   }
   return true;
 }
@@ -232,7 +255,7 @@ std::span<const std::byte* const> HostedCall::contributions(std::uint32_t place,
                                                             std::uint64_t offset,
                                                             std::uint64_t element) {
   for (std::uint32_t rank = 0; rank < local_; ++rank) {
-    from_[rank] = rank == self_ ? input_at(element) : tag_.input(place, rank) + offset;
+    from_[rank] = rank == self_ ? input_at(element) : line_->input(place, rank) + offset;
   }
   return from_;
 }
@@ -250,9 +273,9 @@ void HostedCall::for_pieces(std::uint32_t step, std::uint32_t owner, F f) const 
 void HostedCall::done_with_step(Part part) {
   const std::uint32_t steps = ++next_[static_cast<std::size_t>(part)];
   if (steps == plan_.steps()) {
-    tag_.leave(part, number_);
+    line_->leave(part, number_);
   } else {
-    tag_.publish(part, number_, steps);
+    line_->publish(part, number_, steps);
   }
   moved_ = true;
 }
@@ -261,31 +284,32 @@ void HostedCall::done_with_step(Part part) {
 /// `before`.
 bool HostedCall::may_follow(Part part, Part before) const {
   const std::uint32_t step = next(part);
-  if (step >= next(before) || !tag_.is_turn(part, number_)) return false;
-  return tag_.all_have_reached(before, position(number_, step + 1)) && all_hold();
+  if (step >= next(before) || !line_->is_turn(part, number_)) return false;
+  return line_->all_have_reached(before, position(number_, step + 1)) && all_hold();
 }
 
 bool HostedCall::is_result_free(std::uint32_t step) const {
-  return tag_.is_free(HostTag::Area::result, tag_.place(number_, step));
+  return line_->is_free(HostLine::Area::result, line_->place(number_, step));
 }
 
 bool HostedCall::may_copy_in() const {
   const std::uint32_t step = next(Part::copy_in);
-  return step < plan_.steps() && tag_.is_turn(Part::copy_in, number_) &&
-         tag_.is_free(HostTag::Area::inputs, tag_.place(number_, step));
+  return step < plan_.steps() && line_->is_turn(Part::copy_in, number_) &&
+         line_->is_free(HostLine::Area::inputs, line_->place(number_, step));
 }
 
 void HostedCall::copy_in() {
   const std::uint32_t step = next(Part::copy_in);
-  const std::uint32_t place = tag_.place(number_, step);
+  const std::uint32_t place = line_->place(number_, step);
   const std::size_t element = element_bytes(call_->arguments.type);
   const Part until = plan_.whole() ? Part::copy_out : Part::add_up;
-  tag_.use(HostTag::Area::inputs, place, until, number_, step);
+  line_->use(HostLine::Area::inputs, place, until, number_, step);
   for (std::uint32_t owner = 0; owner < plan_.owners(); ++owner) {
     // The slice that this rank owns is needed by no other rank.
     if (owner == self_ && !plan_.whole()) continue;
     for_pieces(step, owner, [&](std::uint32_t, Range piece, std::uint64_t offset) {
-      std::memcpy(tag_.input(place, self_) + offset, input_at(piece.first), piece.count * element);
+      std::memcpy(line_->input(place, self_) + offset, input_at(piece.first),
+                  piece.count * element);
     });
   }
   done_with_step(Part::copy_in);
@@ -300,12 +324,12 @@ bool HostedCall::may_add_up() const {
 /// output, from where the sums go to them.
 void HostedCall::add_up() {
   const std::uint32_t step = next(Part::add_up);
-  const std::uint32_t place = tag_.place(number_, step);
+  const std::uint32_t place = line_->place(number_, step);
   const bool alone = plan_.hosts() == 1;
-  if (alone) tag_.use(HostTag::Area::result, place, Part::copy_out, number_, step);
+  if (alone) line_->use(HostLine::Area::result, place, Part::copy_out, number_, step);
   if (self_ < plan_.owners()) {
     for_pieces(step, self_, [&](std::uint32_t shard, Range piece, std::uint64_t offset) {
-      std::byte* const to = alone ? tag_.result(place) + offset : output_at(piece.first);
+      std::byte* const to = alone ? line_->result(place) + offset : output_at(piece.first);
       sums_.add_up(to, contributions(place, offset, piece.first), piece.count);
       if (!alone) executor().provide(shard, plan_.reached(step, self_, shard));
     });
@@ -316,7 +340,7 @@ void HostedCall::add_up() {
 bool HostedCall::may_spread() const {
   const std::uint32_t step = next(Part::spread);
   if (plan_.hosts() == 1 || step >= next(Part::add_up)) return false;
-  return tag_.is_turn(Part::spread, number_) && is_result_free(step) && has_results(step);
+  return line_->is_turn(Part::spread, number_) && is_result_free(step) && has_results(step);
 }
 
 /// Notes which results of this rank's slice have come.
@@ -338,12 +362,12 @@ bool HostedCall::has_results(std::uint32_t step) const {
 
 void HostedCall::spread() {
   const std::uint32_t step = next(Part::spread);
-  const std::uint32_t place = tag_.place(number_, step);
+  const std::uint32_t place = line_->place(number_, step);
   const std::size_t element = element_bytes(call_->arguments.type);
-  tag_.use(HostTag::Area::result, place, Part::copy_out, number_, step);
+  line_->use(HostLine::Area::result, place, Part::copy_out, number_, step);
   if (self_ < plan_.owners() && local_ > 1) {
     for_pieces(step, self_, [&](std::uint32_t, Range piece, std::uint64_t offset) {
-      std::memcpy(tag_.result(place) + offset, output_at(piece.first), piece.count * element);
+      std::memcpy(line_->result(place) + offset, output_at(piece.first), piece.count * element);
     });
   }
   done_with_step(Part::spread);
@@ -355,7 +379,7 @@ bool HostedCall::may_copy_out() const {
 
 void HostedCall::copy_out() {
   const std::uint32_t step = next(Part::copy_out);
-  const std::uint32_t place = tag_.place(number_, step);
+  const std::uint32_t place = line_->place(number_, step);
   const std::size_t element = element_bytes(call_->arguments.type);
   for (std::uint32_t owner = 0; owner < plan_.owners(); ++owner) {
     if (owner == self_ && plan_.hosts() > 1) continue;  // it is there
@@ -364,7 +388,7 @@ void HostedCall::copy_out() {
         sums_.add_up(output_at(piece.first), contributions(place, offset, piece.first),
                      piece.count);
       } else {
-        std::memcpy(output_at(piece.first), tag_.result(place) + offset, piece.count * element);
+        std::memcpy(output_at(piece.first), line_->result(place) + offset, piece.count * element);
       }
     });
   }
@@ -373,7 +397,7 @@ void HostedCall::copy_out() {
 
 /// What the other ranks of the host are told about the end without a result: what the network
 /// tells.
-hosts::HostTag::Ending HostedCall::ending() const {
+hosts::HostLine::Ending HostedCall::ending() const {
   const Report& report = call_->report;
   AbortReason reason = report.abort_reason;
   std::uint64_t blamed = mask_of(report.blamed);
@@ -428,11 +452,16 @@ std::uint64_t HostedCall::awaited() const {
   std::uint64_t lacking = first_ranks(static_cast<std::uint16_t>(local_)) & ~heard_;
   const std::uint32_t step = next(Part::copy_out);
   for (std::size_t i = parts_.size() - 1; i-- > 0 && lacking == 0;) {
-    if (next(parts_[i]) > step) lacking = tag_.lacking(parts_[i], position(number_, step + 1));
+    if (next(parts_[i]) > step) lacking = line_->lacking(parts_[i], position(number_, step + 1));
   }
+  return ranks_of_host(lacking);
+}
+
+/// Bit r of `local`: local rank r. The result without this rank, as ranks of the communicator.
+std::uint64_t HostedCall::ranks_of_host(std::uint64_t local) const {
   std::uint64_t result = 0;
   for (std::uint32_t rank = 0; rank < local_; ++rank) {
-    if (rank != self_ && (lacking >> rank & 1) != 0) result |= bit(calls_.group().ranks()[rank]);
+    if (rank != self_ && (local >> rank & 1) != 0) result |= bit(calls_.group().ranks()[rank]);
   }
   return result;
 }
@@ -441,12 +470,13 @@ std::uint64_t HostedCall::awaited() const {
 /// Other ranks may add more meanwhile: that waits for the next call of this function.
 void HostedCall::move(Time now) {
   const std::uint32_t turns = kOverHosts.size() * calls_.group().memory.shape().places;
-  take_results();
+  if (line_ != nullptr) take_results();
   for (std::uint32_t turn = 0; turn < turns && can_move(); ++turn) advance(now);
 }
 
 bool HostedCall::can_move() const {
   if (over() || is_mismatched() || is_copied_out()) return false;
+  if (line_ == nullptr) return calls_.has_seat(name());
   for (std::uint32_t rank = 0; rank < local_; ++rank) {
     if (rank != self_ && has_news(rank)) return true;
   }
@@ -455,18 +485,19 @@ bool HostedCall::can_move() const {
 
 /// A call of one step that has been copied in waits for one thing.
 std::optional<hosts::Wish> HostedCall::wish() const {
-  if (over() || plan_.steps() != 1 || next(Part::copy_in) == 0 || is_copied_out()) {
+  if (over() || line_ == nullptr || plan_.steps() != 1 || next(Part::copy_in) == 0 ||
+      is_copied_out()) {
     return std::nullopt;
   }
   std::size_t i = 1;  // the part to do next
   while (next(parts_[i]) == 1) ++i;
   const bool writes_result = !plan_.whole() && parts_[i] != Part::copy_out;
-  if (!tag_.is_turn(parts_[i], number_) || (writes_result && !is_result_free(0))) {
+  if (!line_->is_turn(parts_[i], number_) || (writes_result && !is_result_free(0))) {
     return std::nullopt;
   }
   // Packets bring what it spreads.
   const Part part = parts_[i] == Part::spread ? Part::spread : parts_[i - 1];
-  return hosts::Wish{tag_.index(), part, position(number_, 1)};
+  return hosts::Wish{line_->index(), part, position(number_, 1)};
 }
 
 }  // namespace tarpon

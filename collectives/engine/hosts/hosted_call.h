@@ -28,8 +28,7 @@ namespace tarpon {
 
 class HostedCall : public ScheduledCall, private hosts::HostWork {
  public:
-  /// As TarCall. `calls` outlives the call. REQUIRES: may_run_bounded() is false, and host_tag() of
-  /// the call's tag.
+  /// As TarCall. `calls` outlives the call. REQUIRES: may_run_bounded() is false.
   HostedCall(const Setting& setting, std::shared_ptr<PendingCall> call, Endpoint& endpoint,
              hosts::HostCalls& calls, Time submitted, Time now);
   ~HostedCall() override;
@@ -41,12 +40,14 @@ class HostedCall : public ScheduledCall, private hosts::HostWork {
   bool advance(Time now) override;
   void complete_output() override;
 
+  hosts::CallName name() const override { return {call_->arguments.tag, call_->report.operation}; }
   void move(Time now) override;
   bool can_move() const override;
   std::optional<hosts::Wish> wish() const override;
 
+  void take_seat();
   void look(Time now);
-  void take_news(std::uint32_t rank, const hosts::HostTag::Told& told, Time now);
+  void take_news(std::uint32_t rank, const hosts::HostLine::Told& told, Time now);
   bool is_heard(std::uint32_t rank) const { return (heard_ >> rank & 1) != 0; }
   bool has_news(std::uint32_t rank) const;
   void look_at_hosts(Time now);
@@ -65,9 +66,10 @@ class HostedCall : public ScheduledCall, private hosts::HostWork {
   void spread();
   void copy_out();
 
-  hosts::HostTag::Ending ending() const;
+  hosts::HostLine::Ending ending() const;
   void report_bytes();
   std::uint64_t awaited() const;
+  std::uint64_t ranks_of_host(std::uint64_t local) const;
 
   const std::byte* input_at(std::uint64_t element) const;
   std::byte* output_at(std::uint64_t element) const;
@@ -80,10 +82,10 @@ class HostedCall : public ScheduledCall, private hosts::HostWork {
   void done_with_step(hosts::Part part);
 
   hosts::HostCalls& calls_;
-  hosts::HostTag& tag_;
-  const std::uint32_t self_;   // local rank
-  const std::uint32_t local_;  // ranks of the host
-  const std::uint32_t number_;
+  hosts::HostLine* line_ = nullptr;  // once it has a seat
+  std::uint32_t number_ = 0;         // there
+  const std::uint32_t self_;         // local rank
+  const std::uint32_t local_;        // ranks of the host
   const HostPlan plan_;
   const std::span<const hosts::Part> parts_;  // of its work, in order
   Contributions sums_;

@@ -161,11 +161,11 @@ TEST(SharedHostTest, all_see_one_memory_which_is_zero_at_first) {
   const auto memory = [&](Rank rank) { return (*meeting.results[rank])->group().memory; };
   EXPECT_EQ(memory(3).sleep_word(4).load(), 0u);
   memory(0).sleep_word(4).store(9);
-  std::memset(memory(2).result(hosts::kHostTags, 3), 7, memory(2).shape().place_bytes);
+  std::memset(memory(2).result(hosts::kOwnTags, 3), 7, memory(2).shape().place_bytes);
   for (Rank rank = 0; rank < 5; ++rank) {
     EXPECT_EQ((*meeting.results[rank])->group().self, rank);
     EXPECT_EQ(memory(rank).sleep_word(4).load(), 9u);
-    EXPECT_EQ(memory(rank).result(hosts::kHostTags, 3)[100], std::byte{7});
+    EXPECT_EQ(memory(rank).result(hosts::kOwnTags, 3)[100], std::byte{7});
   }
 }
 

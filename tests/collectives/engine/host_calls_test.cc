@@ -14,7 +14,7 @@ namespace {
 
 using hosts::CallState;
 using hosts::HostCalls;
-using hosts::HostTag;
+using hosts::HostLine;
 using hosts::Part;
 using hosts::position;
 using hosts::Wish;
@@ -23,9 +23,11 @@ constexpr std::array<Part, 3> kAll{Part::copy_in, Part::add_up, Part::copy_out};
 constexpr std::uint32_t kRanks = 3;
 
 struct FakeWork : hosts::HostWork {
+  hosts::CallName name() const override { return called; }
   void move(Time) override {}
   bool can_move() const override { return moves; }
   std::optional<Wish> wish() const override { return wanted; }
+  hosts::CallName called;
   bool moves = false;
   std::optional<Wish> wanted;
 };
@@ -37,13 +39,13 @@ class HostCallsTest : public testing::Test {
     for (Rank rank = 0; rank < kRanks; ++rank) {
       calls_.push_back(std::make_unique<HostCalls>(*host_.of(rank)));
       calls_.back()->add(work_[rank]);
-      calls_.back()->tag(0).begin(0, {}, kAll);
+      calls_.back()->line(0).begin(0, {}, kAll);
     }
   }
 
-  HostTag& tag(Rank rank) { return calls_[rank]->tag(0); }
+  HostLine& line(Rank rank) { return calls_[rank]->line(0); }
   void publish(Rank rank, std::uint32_t steps) {
-    tag(rank).publish(Part::copy_in, 0, steps);
+    line(rank).publish(Part::copy_in, 0, steps);
     calls_[rank]->ring();
   }
   /// Whether a bell has rung for `rank` since the last time.
@@ -59,8 +61,8 @@ class HostCallsTest : public testing::Test {
 };
 
 TEST_F(HostCallsTest, sleeper__is_rung_once_when_all_have_come_so_far) {
-  work_[0].wanted = Wish{.tag = 0, .part = Part::copy_in, .position = position(0, 2)};
-  tag(0).publish(Part::copy_in, 0, 2);
+  work_[0].wanted = Wish{.line = 0, .part = Part::copy_in, .position = position(0, 2)};
+  line(0).publish(Part::copy_in, 0, 2);
   ASSERT_TRUE(calls_[0]->fall_asleep());
   publish(1, 1);
   publish(2, 2);
@@ -84,7 +86,7 @@ TEST_F(HostCallsTest, sleeper_without_one_wish__is_rung_for_anything) {
 TEST_F(HostCallsTest, two_calls__are_not_one_wish) {
   FakeWork other;
   calls_[0]->add(other);
-  work_[0].wanted = Wish{.tag = 0, .part = Part::copy_in, .position = position(0, 9)};
+  work_[0].wanted = Wish{.line = 0, .part = Part::copy_in, .position = position(0, 9)};
   ASSERT_TRUE(calls_[0]->fall_asleep());
   publish(2, 1);
   EXPECT_TRUE(rung(0));
@@ -100,13 +102,13 @@ TEST_F(HostCallsTest, rank_that_can_move__does_not_sleep) {
 
 TEST_F(HostCallsTest, end_of_a_call__wakes_all_whatever_they_wait_for) {
   for (const Rank rank : {Rank{0}, Rank{1}}) {
-    work_[rank].wanted = Wish{.tag = 0, .part = Part::add_up, .position = position(0, 1)};
+    work_[rank].wanted = Wish{.line = 0, .part = Part::add_up, .position = position(0, 1)};
     ASSERT_TRUE(calls_[rank]->fall_asleep());
   }
-  tag(2).end(0, {.reason = 7, .blamed = 4});
+  line(2).end(0, {.reason = 7, .blamed = 4});
   calls_[2]->ring(true);
   EXPECT_TRUE(rung(0) && rung(1));
-  const HostTag::Told told = tag(0).told(2, 0);
+  const HostLine::Told told = line(0).told(2, 0);
   EXPECT_EQ(told.state, CallState::given_up);
   EXPECT_EQ(told.reason, 7u);
   EXPECT_EQ(told.blamed, 4u);
@@ -114,20 +116,20 @@ TEST_F(HostCallsTest, end_of_a_call__wakes_all_whatever_they_wait_for) {
 
 TEST_F(HostCallsTest, call_that_a_rank_does_not_begin__ends_at_the_others) {
   ASSERT_TRUE(calls_[0]->fall_asleep());
-  calls_[2]->pass_over(0, 1, {.reason = 5, .blamed = 4});
+  calls_[2]->pass_over({0, 1}, {.reason = 5, .blamed = 4});
   EXPECT_TRUE(rung(0));
-  const HostTag::Told told = tag(0).told(2, 1);
+  const HostLine::Told told = line(0).told(2, 1);
   EXPECT_EQ(told.state, CallState::given_up);
   EXPECT_EQ(told.reason, 5u);
   EXPECT_EQ(told.blamed, 4u);
-  EXPECT_EQ(tag(0).told(2, 0).state, CallState::begun);
-  EXPECT_NE(tag(0).lacking(Part::copy_in, position(0, 1)) & 4, 0u);  // call 0 goes on
-  tag(2).leave(Part::copy_in, 0);
-  EXPECT_EQ(tag(0).lacking(Part::copy_in, position(2, 0)) & 4, 0u);
+  EXPECT_EQ(line(0).told(2, 0).state, CallState::begun);
+  EXPECT_NE(line(0).lacking(Part::copy_in, position(0, 1)) & 4, 0u);  // call 0 goes on
+  line(2).leave(Part::copy_in, 0);
+  EXPECT_EQ(line(0).lacking(Part::copy_in, position(2, 0)) & 4, 0u);
 }
 
 TEST_F(HostCallsTest, calls__do_each_part_in_their_order) {
-  HostTag& own = tag(0);
+  HostLine& own = line(0);
   own.begin(1, {}, kAll);
   EXPECT_TRUE(own.is_turn(Part::copy_in, 0));
   EXPECT_FALSE(own.is_turn(Part::copy_in, 1));
@@ -137,7 +139,7 @@ TEST_F(HostCallsTest, calls__do_each_part_in_their_order) {
 }
 
 TEST_F(HostCallsTest, call_that_ends_before_its_turn__is_passed_over) {
-  HostTag& own = tag(0);
+  HostLine& own = line(0);
   own.begin(1, {}, kAll);
   own.begin(2, {}, kAll);
   own.end(1, {});
@@ -147,28 +149,150 @@ TEST_F(HostCallsTest, call_that_ends_before_its_turn__is_passed_over) {
 }
 
 TEST_F(HostCallsTest, place__is_free_when_all_are_done_with_it) {
-  HostTag& own = tag(0);
+  HostLine& own = line(0);
   const std::uint32_t place = own.place(0, 1);
   EXPECT_EQ(place, own.place(1, 0));
-  constexpr auto kInputs = HostTag::Area::inputs, kResult = HostTag::Area::result;
+  constexpr auto kInputs = HostLine::Area::inputs, kResult = HostLine::Area::result;
   EXPECT_TRUE(own.is_free(kInputs, place));
   own.use(kInputs, place, Part::copy_out, 0, 1);
   EXPECT_TRUE(own.is_free(kResult, place));
   for (Rank rank = 0; rank < kRanks; ++rank) {
     EXPECT_FALSE(own.is_free(kInputs, place));
-    tag(rank).publish(Part::copy_out, 0, rank == 1 ? 2 : 1);
+    line(rank).publish(Part::copy_out, 0, rank == 1 ? 2 : 1);
   }
-  for (const Rank rank : {Rank{0}, Rank{2}}) tag(rank).leave(Part::copy_out, 0);
+  for (const Rank rank : {Rank{0}, Rank{2}}) line(rank).leave(Part::copy_out, 0);
   EXPECT_TRUE(own.is_free(kInputs, place));
 }
 
 TEST_F(HostCallsTest, rank_that_has_gone_on__no_longer_tells_of_a_call) {
-  for (std::uint32_t number = 1; number <= 32; ++number) tag(1).begin(number, {}, {});
-  EXPECT_EQ(tag(0).told(1, 0).state, CallState::given_up);
-  EXPECT_EQ(tag(0).told(1, 0).blamed, 2u);
-  EXPECT_EQ(tag(0).told(1, 32).state, CallState::begun);
-  EXPECT_EQ(tag(0).told(1, 33).state, CallState::none);
-  EXPECT_EQ(tag(0).told(2, 1).state, CallState::none);
+  for (std::uint32_t number = 1; number <= 32; ++number) line(1).begin(number, {}, {});
+  EXPECT_EQ(line(0).told(1, 0).state, CallState::given_up);
+  EXPECT_EQ(line(0).told(1, 0).blamed, 2u);
+  EXPECT_EQ(line(0).told(1, 32).state, CallState::begun);
+  EXPECT_EQ(line(0).told(1, 33).state, CallState::none);
+  EXPECT_EQ(line(0).told(2, 1).state, CallState::none);
+}
+
+// -- common lines --------------------------------------------------------------------------------
+
+constexpr hosts::CallName kCall{.tag = 1000, .number = 3}, kOther{.tag = 2000, .number = 0};
+constexpr HostLine::Ending kEnding{.reason = 5, .blamed = 4};
+
+class CommonLinesTest : public HostCallsTest {
+ protected:
+  using Seat = HostCalls::Seat;
+
+  /// Rank 0 gives all lines to calls of tags from 5000 on.
+  std::vector<Seat> take_all() {
+    std::vector<Seat> seats;
+    while (const auto seat = calls_[0]->take_seat({.tag = tag_, .number = 0})) {
+      seat->line->begin(seat->number, {}, kAll);
+      seats.push_back(*seat);
+      ++tag_;
+    }
+    return seats;
+  }
+  void leave(const Seat& seat) {
+    for (const Part part : kAll) seat.line->leave(part, seat.number);
+  }
+  void settle(Rank rank, bool begun = false) {
+    calls_[rank]->settle([begun](const hosts::CallName&) { return begun; });
+  }
+
+  std::uint32_t tag_ = 5000;
+};
+
+TEST_F(CommonLinesTest, lowest_rank__binds_and_the_others_find_the_line) {
+  EXPECT_FALSE(calls_[2]->has_seat(kCall));
+  EXPECT_EQ(calls_[2]->seat_lacks(), 1u);
+  const auto lowest = calls_[0]->take_seat(kCall);
+  ASSERT_TRUE(lowest);
+  EXPECT_GE(lowest->line->index(), hosts::kOwnLines);
+  EXPECT_FALSE(calls_[2]->has_seat(kOther));
+  EXPECT_TRUE(calls_[2]->has_seat(kCall));
+  const auto other = calls_[2]->take_seat(kCall);
+  ASSERT_TRUE(other);
+  EXPECT_EQ(other->line->index(), lowest->line->index());
+  EXPECT_EQ(other->number, lowest->number);
+  EXPECT_FALSE(calls_[2]->has_seat(kCall));  // it has been taken
+}
+
+TEST_F(CommonLinesTest, line__is_given_away_when_all_ranks_are_through) {
+  const std::vector<Seat> seats = take_all();
+  EXPECT_EQ(seats.size(), hosts::kCommonLines);
+  leave(seats[4]);
+  EXPECT_EQ(calls_[0]->seat_lacks(), 7u);  // rank 0 with the other lines
+  EXPECT_EQ(calls_[1]->seat_lacks(), 1u);
+  for (const Rank rank : {Rank{1}, Rank{2}}) {
+    EXPECT_FALSE(calls_[0]->has_seat(kCall));
+    const auto seat = calls_[rank]->take_seat({.tag = 5004, .number = 0});
+    ASSERT_TRUE(seat);
+    seat->line->begin(seat->number, {}, kAll);
+    EXPECT_FALSE(calls_[0]->has_seat(kCall));
+    leave(*seat);
+  }
+  const auto next = calls_[0]->take_seat(kCall);
+  ASSERT_TRUE(next);
+  EXPECT_EQ(next->line->index(), seats[4].line->index());
+  EXPECT_EQ(next->number, 1u);
+}
+
+TEST_F(CommonLinesTest, rank_that_has_ended_a_call__passes_it_over_once_it_has_a_line) {
+  calls_[2]->remove(work_[2]);
+  calls_[2]->pass_over(kCall, kEnding);
+  settle(2);
+  ASSERT_TRUE(calls_[2]->fall_asleep());
+  const auto lowest = calls_[0]->take_seat(kCall);
+  ASSERT_TRUE(lowest);
+  lowest->line->begin(lowest->number, {}, kAll);
+  calls_[0]->ring();
+  EXPECT_TRUE(rung(2));  // although no call is open there
+  EXPECT_TRUE(calls_[2]->can_move());
+  settle(2);
+  const HostLine::Told told = lowest->line->told(2, lowest->number);
+  EXPECT_EQ(told.state, CallState::given_up);
+  EXPECT_EQ(told.reason, 5u);
+  EXPECT_EQ(told.blamed, 4u);
+  EXPECT_EQ(lowest->line->lacking(Part::copy_out, position(lowest->number + 1, 0)) & 4, 0u);
+}
+
+TEST_F(CommonLinesTest, lowest_rank_that_ends_a_call__waits_for_a_line_to_tell_so) {
+  const std::vector<Seat> seats = take_all();
+  calls_[0]->pass_over(kCall, kEnding);
+  settle(0);
+  EXPECT_FALSE(calls_[1]->has_seat(kCall));
+  leave(seats[0]);
+  for (const Rank rank : {Rank{1}, Rank{2}}) {
+    calls_[rank]->pass_over({.tag = 5000, .number = 0}, kEnding);
+  }
+  settle(0);
+  const auto seat = calls_[1]->take_seat(kCall);
+  ASSERT_TRUE(seat);
+  EXPECT_EQ(seat->line->told(0, seat->number).reason, 5u);
+}
+
+TEST_F(CommonLinesTest, rank_that_ran_a_call_without_the_line__passes_it_over) {
+  const auto lowest = calls_[0]->take_seat(kCall);
+  ASSERT_TRUE(lowest);
+  const auto state = [&] { return lowest->line->told(1, lowest->number).state; };
+  settle(1);
+  EXPECT_EQ(state(), CallState::none);  // it has not begun
+  work_[1].called = kCall;
+  settle(1, true);
+  EXPECT_EQ(state(), CallState::none);  // it has, and takes its seat later
+  work_[1].called = kOther;
+  settle(1, true);
+  EXPECT_EQ(state(), CallState::over);
+}
+
+TEST_F(CommonLinesTest, garbage_in_a_binding__is_no_seat) {
+  hosts::Binding& binding = host_.of(1)->memory.binding(0);
+  host_.of(1)->memory.used_lines().store(~0u);
+  binding.call.store(std::uint64_t{kCall.tag} << 32 | kCall.number);
+  for (const std::uint32_t count : {0u, 2u, 77u, ~0u}) {
+    binding.count.store(count);
+    EXPECT_FALSE(calls_[1]->has_seat(kCall)) << count;
+  }
 }
 
 }  // namespace

@@ -307,9 +307,15 @@ TEST(HostedCallTest, many_calls__of_several_tags_match_in_any_order_of_submissio
 
 // -- ranks that do not take part -----------------------------------------------------------------
 
-/// Elements, and the number of hosts, over which the ranks go round.
-class HostedFaults : public testing::TestWithParam<std::tuple<std::uint64_t, int>> {
+/// Elements; the number of hosts, over which the ranks go round; the tag.
+class HostedFaults : public testing::TestWithParam<std::tuple<std::uint64_t, int, std::uint32_t>> {
  protected:
+  std::uint32_t tag() const { return std::get<2>(GetParam()); }
+  AllreduceArguments call(Buffers<float>& buffers, Rank rank) const {
+    AllreduceArguments result = hosted(buffers, rank);
+    result.tag = tag();
+    return result;
+  }
   std::uint64_t count() const { return std::get<0>(GetParam()); }
   SimulatedJobOptions job_of(int ranks) const {
     std::vector<int> hosts;
@@ -318,31 +324,32 @@ class HostedFaults : public testing::TestWithParam<std::tuple<std::uint64_t, int
   }
 };
 INSTANTIATE_TEST_SUITE_P(Sizes, HostedFaults,
-                         testing::Combine(testing::Values(64, 60'000), testing::Values(1, 2)));
+                         testing::Combine(testing::Values(64, 60'000), testing::Values(1, 2),
+                                          testing::Values(0, 1000)));
 
 TEST_P(HostedFaults, absent_rank__is_named_on_all_and_the_next_call_matches) {
   SimulatedJob job(job_of(4));
   Buffers<float> buffers(4, count(), true), more(4, count(), true, 5);
   const auto arguments = [&](Rank rank) {
-    AllreduceArguments result = hosted(buffers, rank);
+    AllreduceArguments result = call(buffers, rank);
     result.deadline = 200ms;
     return result;
   };
   const Calls calls = job.submit_all(arguments, {2});
   ASSERT_TRUE(job.finish());
-  for (const auto& call : calls) {
-    EXPECT_EQ(call->report.status, Status::peer_late) << call->report.detail;
-    EXPECT_THAT(call->report.late_ranks, ElementsAre(2));
-    EXPECT_THAT(call->report.detail, HasSubstr("rank 2"));
+  for (const auto& one : calls) {
+    EXPECT_EQ(one->report.status, Status::peer_late) << one->report.detail;
+    EXPECT_THAT(one->report.late_ranks, ElementsAre(2));
+    EXPECT_THAT(one->report.detail, HasSubstr("rank 2"));
   }
   const auto late = job.submit(2, arguments(2));
   ASSERT_TRUE(job.finish());
   EXPECT_EQ(late->report.status, Status::aborted);
   EXPECT_EQ(late->report.abort_reason, AbortReason::late);
   const std::vector<float> result = by_hosts(job_of(4), more, ReduceOp::sum, 1);
-  const Calls next = job.submit_all([&](Rank rank) { return hosted(more, rank); });
+  const Calls next = job.submit_all([&](Rank rank) { return call(more, rank); });
   ASSERT_TRUE(job.finish());
-  for (const auto& call : next) ASSERT_EQ(call->report.status, Status::complete);
+  for (const auto& one : next) ASSERT_EQ(one->report.status, Status::complete);
   EXPECT_TRUE(same_bits(more.outputs[2], result));
 }
 
@@ -350,11 +357,11 @@ TEST_P(HostedFaults, late_rank__is_waited_for) {
   SimulatedJob job(job_of(3));
   Buffers<float> buffers(3, count(), true);
   const std::vector<float> result = by_hosts(job_of(3), buffers, ReduceOp::sum, 0);
-  Calls calls = job.submit_all([&](Rank rank) { return hosted(buffers, rank); }, {1});
+  Calls calls = job.submit_all([&](Rank rank) { return call(buffers, rank); }, {1});
   job.run_for(8s);  // longer than a silent rank lives: it answers
-  calls.push_back(job.submit(1, hosted(buffers, 1)));
+  calls.push_back(job.submit(1, call(buffers, 1)));
   ASSERT_TRUE(job.finish());
-  for (const auto& call : calls) ASSERT_EQ(call->report.status, Status::complete);
+  for (const auto& one : calls) ASSERT_EQ(one->report.status, Status::complete);
   EXPECT_TRUE(same_bits(buffers.outputs[1], result));
 }
 
@@ -363,7 +370,7 @@ TEST_P(HostedFaults, refusing_rank__ends_the_call_on_all) {
   Buffers<float> buffers(3, count(), true);
   const auto run = [&](bool refuses) {
     const Calls calls = job.submit_all([&](Rank rank) {
-      AllreduceArguments arguments = hosted(buffers, rank);
+      AllreduceArguments arguments = call(buffers, rank);
       if (refuses && rank == 1) arguments.refusal = "no gradient";
       return arguments;
     });
@@ -371,13 +378,13 @@ TEST_P(HostedFaults, refusing_rank__ends_the_call_on_all) {
     return calls;
   };
   for (int i = 0; i < 6; ++i) {  // more often than there are places
-    for (const auto& call : run(true)) {
-      EXPECT_EQ(call->report.status, Status::aborted) << call->report.detail;
-      EXPECT_EQ(call->report.abort_reason, AbortReason::exception);
-      EXPECT_THAT(call->report.blamed, ElementsAre(1));
+    for (const auto& one : run(true)) {
+      EXPECT_EQ(one->report.status, Status::aborted) << one->report.detail;
+      EXPECT_EQ(one->report.abort_reason, AbortReason::exception);
+      EXPECT_THAT(one->report.blamed, ElementsAre(1));
     }
   }
-  for (const auto& call : run(false)) EXPECT_EQ(call->report.status, Status::complete);
+  for (const auto& one : run(false)) EXPECT_EQ(one->report.status, Status::complete);
 }
 
 TEST_P(HostedFaults, mismatch__names_the_field_and_the_rank) {
@@ -385,42 +392,42 @@ TEST_P(HostedFaults, mismatch__names_the_field_and_the_rank) {
     SimulatedJob job(job_of(3));
     Buffers<float> buffers(3, count(), true);
     const Calls calls = job.submit_all([&](Rank rank) {
-      AllreduceArguments arguments = hosted(buffers, rank);
+      AllreduceArguments arguments = call(buffers, rank);
       if (rank == 1 && by_network) arguments.algorithm = Algorithm::tar;
       if (rank == 1 && !by_network) arguments.count -= 1;
       return arguments;
     });
     ASSERT_TRUE(job.finish());
-    for (const auto& call : calls) {
-      EXPECT_EQ(call->report.status, Status::mismatch) << call->report.detail;
-      EXPECT_THAT(call->report.detail, HasSubstr(by_network ? "algorithm" : "count"));
+    for (const auto& one : calls) {
+      EXPECT_EQ(one->report.status, Status::mismatch) << one->report.detail;
+      EXPECT_THAT(one->report.detail, HasSubstr(by_network ? "algorithm" : "count"));
     }
     EXPECT_THAT(calls[0]->report.blamed, ElementsAre(1));
-    const Calls next = job.submit_all([&](Rank rank) { return hosted(buffers, rank); });
+    const Calls next = job.submit_all([&](Rank rank) { return call(buffers, rank); });
     ASSERT_TRUE(job.finish());
-    for (const auto& call : next) ASSERT_EQ(call->report.status, Status::complete);
+    for (const auto& one : next) ASSERT_EQ(one->report.status, Status::complete);
   }
 }
 
 TEST_P(HostedFaults, dead_rank__ends_the_call_with_the_evidence) {
   SimulatedJob job(job_of(3));
   Buffers<float> buffers(3, count(), true);
-  const Calls calls = job.submit_all([&](Rank rank) { return hosted(buffers, rank); }, {2});
+  const Calls calls = job.submit_all([&](Rank rank) { return call(buffers, rank); }, {2});
   job.run_for(1ms);
   job.kill(2);
   job.tell_dead(2);
   ASSERT_TRUE(job.finish());
-  for (const auto& call : calls) {
-    EXPECT_EQ(call->report.status, Status::peer_dead);
-    EXPECT_THAT(call->report.blamed, ElementsAre(2));
-    EXPECT_THAT(call->report.detail, HasSubstr("killed by a test"));
+  for (const auto& one : calls) {
+    EXPECT_EQ(one->report.status, Status::peer_dead);
+    EXPECT_THAT(one->report.blamed, ElementsAre(2));
+    EXPECT_THAT(one->report.detail, HasSubstr("killed by a test"));
   }
 }
 
 TEST_P(HostedFaults, death__is_told_by_the_mesh_alone) {
   SimulatedJob job(job_of(3));
   Buffers<float> buffers(3, count(), true);
-  const Calls calls = job.submit_all([&](Rank rank) { return hosted(buffers, rank); }, {2});
+  const Calls calls = job.submit_all([&](Rank rank) { return call(buffers, rank); }, {2});
   job.run_for(1ms);
   job.kill(2);
   job[0].learn(testing_support::dead(2), job.now());
@@ -428,23 +435,23 @@ TEST_P(HostedFaults, death__is_told_by_the_mesh_alone) {
   EXPECT_FALSE(calls[1]->done);  // it has not heard the evidence yet
   job.tell_dead(2);
   ASSERT_TRUE(job.finish());
-  for (const auto& call : calls) EXPECT_EQ(call->report.status, Status::peer_dead);
+  for (const auto& one : calls) EXPECT_EQ(one->report.status, Status::peer_dead);
 }
 
 TEST_P(HostedFaults, rank_that_left__ends_later_calls_and_serves_its_own) {
   SimulatedJob job(job_of(3));
   Buffers<float> buffers(3, count(), true), more(3, count(), true);
-  const auto first = job.submit(2, hosted(buffers, 2));
-  Calls calls{job.submit(0, hosted(buffers, 0))};
+  const auto first = job.submit(2, call(buffers, 2));
+  Calls calls{job.submit(0, call(buffers, 0))};
   job.run_for(1ms);
-  for (const Rank rank : {Rank{0}, Rank{1}}) job[rank].learn(left(2, {{0, 1}}), job.now());
-  calls.push_back(job.submit(1, hosted(buffers, 1)));
+  for (const Rank rank : {Rank{0}, Rank{1}}) job[rank].learn(left(2, {{tag(), 1}}), job.now());
+  calls.push_back(job.submit(1, call(buffers, 1)));
   ASSERT_TRUE(job.finish());
-  for (const auto& call : calls) EXPECT_EQ(call->report.status, Status::complete);
+  for (const auto& one : calls) EXPECT_EQ(one->report.status, Status::complete);
   EXPECT_EQ(first->report.status, Status::complete);
-  const Calls next = job.submit_all([&](Rank rank) { return hosted(more, rank); }, {2});
+  const Calls next = job.submit_all([&](Rank rank) { return call(more, rank); }, {2});
   ASSERT_TRUE(job.finish());
-  for (const auto& call : next) EXPECT_EQ(call->report.status, Status::peer_left);
+  for (const auto& one : next) EXPECT_EQ(one->report.status, Status::peer_left);
 }
 
 TEST_P(HostedFaults, stopped_rank__is_waited_for_until_the_deadline_and_then_named) {
@@ -452,7 +459,7 @@ TEST_P(HostedFaults, stopped_rank__is_waited_for_until_the_deadline_and_then_nam
     SimulatedJob job(job_of(3));
     Buffers<float> buffers(3, count(), true);
     const auto arguments = [&](Rank rank) {
-      AllreduceArguments result = hosted(buffers, rank);
+      AllreduceArguments result = call(buffers, rank);
       result.deadline = 1s;
       return result;
     };
@@ -462,8 +469,8 @@ TEST_P(HostedFaults, stopped_rank__is_waited_for_until_the_deadline_and_then_nam
     job.run_for(pause);
     job.resume(2);
     ASSERT_TRUE(job.finish());
-    for (const auto& call : calls) {
-      const Report& report = call->report;
+    for (const auto& one : calls) {
+      const Report& report = one->report;
       if (pause < 1s) {
         EXPECT_EQ(report.status, Status::complete) << report.detail;
       } else if (report.status == Status::peer_late) {
@@ -475,7 +482,7 @@ TEST_P(HostedFaults, stopped_rank__is_waited_for_until_the_deadline_and_then_nam
     }
     const Calls next = job.submit_all(arguments);
     ASSERT_TRUE(job.finish());
-    for (const auto& call : next) EXPECT_EQ(call->report.status, Status::complete);
+    for (const auto& one : next) EXPECT_EQ(one->report.status, Status::complete);
   }
 }
 
@@ -510,9 +517,9 @@ TEST(HostedCallTest, rank_that_stood_still__takes_the_result_that_is_there) {
 TEST_P(HostedFaults, stopped_rank_that_had_begun__is_found_silent) {
   SimulatedJob job(job_of(3));
   Buffers<float> buffers(3, count(), true);
-  job.submit(2, hosted(buffers, 2));
+  job.submit(2, call(buffers, 2));
   job.stop(2);  // it has begun, and copied nothing in
-  job.submit_all([&](Rank rank) { return hosted(buffers, rank); }, {2});
+  job.submit_all([&](Rank rank) { return call(buffers, rank); }, {2});
   job.run_for(500ms);
   EXPECT_EQ(job[0].endpoint().peers().silent(), 4u);
   EXPECT_EQ(job[1].endpoint().peers().silent(), 4u);
@@ -521,14 +528,14 @@ TEST_P(HostedFaults, stopped_rank_that_had_begun__is_found_silent) {
 TEST_P(HostedFaults, given_up__on_all_ranks_with_the_rank_to_blame) {
   SimulatedJob job(job_of(3));
   Buffers<float> buffers(3, count(), true);
-  const Calls calls = job.submit_all([&](Rank rank) { return hosted(buffers, rank); }, {2});
+  const Calls calls = job.submit_all([&](Rank rank) { return call(buffers, rank); }, {2});
   job.run_for(1ms);
   job[0].abort(job.now());
   ASSERT_TRUE(job.finish());
   EXPECT_EQ(calls[0]->report.status, Status::aborted);
   EXPECT_EQ(calls[1]->report.status, Status::aborted);
   EXPECT_THAT(calls[1]->report.blamed, ElementsAre(0));
-  const auto last = job.submit(2, hosted(buffers, 2));
+  const auto last = job.submit(2, call(buffers, 2));
   ASSERT_TRUE(job.finish());
   EXPECT_EQ(last->report.status, Status::aborted);
 }
@@ -536,28 +543,129 @@ TEST_P(HostedFaults, given_up__on_all_ranks_with_the_rank_to_blame) {
 TEST_P(HostedFaults, dropped_calls__touch_no_buffer_afterwards) {
   SimulatedJob job(job_of(2));
   auto buffers = std::make_unique<Buffers<float>>(2, count(), true);
-  const auto call = job.submit(0, hosted(*buffers, 0));
+  const auto one = job.submit(0, call(*buffers, 0));
   job.run_for(1ms);
   job[0].drop_calls(job.now());
-  EXPECT_TRUE(call->done);
-  EXPECT_EQ(call->report.status, Status::aborted);
+  EXPECT_TRUE(one->done);
+  EXPECT_EQ(one->report.status, Status::aborted);
   buffers.reset();
   job.run_for(1s);
 }
 
-TEST(HostedCallTest, refused__without_a_host_or_for_a_tag_that_it_does_not_serve) {
-  for (const bool shares : {false, true}) {
-    SimulatedJob job({.ranks = 2, .host_place_bytes = shares ? kSmallPlace : 0});
-    Buffers<float> buffers(2, 10, true);
-    const Calls calls = job.submit_all([&](Rank rank) {
-      AllreduceArguments arguments = hosted(buffers, rank);
-      arguments.tag = shares ? 16 : 0;
-      return arguments;
-    });
+TEST(HostedCallTest, refused__without_a_host) {
+  SimulatedJob job({.ranks = 2, .host_place_bytes = 0});
+  Buffers<float> buffers(2, 10, true);
+  const Calls calls = job.submit_all([&](Rank rank) { return hosted(buffers, rank); });
+  ASSERT_TRUE(job.finish());
+  EXPECT_EQ(calls[0]->report.abort_reason, AbortReason::argument);
+  EXPECT_THAT(calls[0]->report.detail, HasSubstr("share the memory of their hosts"));
+}
+
+// -- calls that share lines ----------------------------------------------------------------------
+
+/// All ranks make `calls` calls, each with a tag of its own, in an order of their own.
+void expect_any_order(const SimulatedJobOptions& options, std::uint32_t calls) {
+  Random random(calls);
+  SimulatedJob job(options);
+  std::vector<std::unique_ptr<Buffers<float>>> buffers;
+  std::vector<std::vector<float>> results;
+  std::vector<std::vector<std::uint32_t>> orders(options.ranks);
+  for (std::uint32_t i = 0; i < calls; ++i) {
+    buffers.push_back(std::make_unique<Buffers<float>>(options.ranks, 2000, true, i));
+    results.push_back(by_hosts(options, *buffers[i], ReduceOp::sum, 0));
+    for (auto& order : orders) {
+      order.insert(order.begin() + static_cast<std::ptrdiff_t>(random.below(i + 1)), i);
+    }
+  }
+  Calls made;
+  for (std::uint32_t at = 0; at < calls; ++at) {
+    for (Rank rank = 0; rank < options.ranks; ++rank) {
+      const std::uint32_t i = orders[rank][at];
+      AllreduceArguments arguments = hosted(*buffers[i], rank);
+      arguments.tag = 1000 + i;
+      made.push_back(job.submit(rank, arguments));
+    }
+  }
+  ASSERT_TRUE(job.finish());
+  for (const auto& one : made) ASSERT_EQ(one->report.status, Status::complete);
+  for (std::uint32_t i = 0; i < calls; ++i) {
+    for (Rank rank = 0; rank < options.ranks; ++rank) {
+      ASSERT_TRUE(same_bits(buffers[i]->outputs[rank], results[i])) << i;
+    }
+  }
+}
+
+TEST(HostedCallTest, calls_of_many_tags__match_in_any_order) {
+  for (const auto& options : {one_host(3), several_hosts({0, 1, 0, 1}), several_hosts({0, 1, 0})}) {
+    expect_any_order(options, hosts::kCommonLines);
+  }
+}
+
+TEST(HostedCallTest, more_calls_than_lines__match_in_one_order) {
+  constexpr std::uint32_t kCalls = 2 * hosts::kCommonLines + 5;
+  for (const auto& options : {one_host(3), several_hosts({0, 1, 0})}) {
+    SimulatedJob job(options);
+    std::vector<std::unique_ptr<Buffers<float>>> buffers;
+    Calls calls;
+    for (std::uint32_t i = 0; i < kCalls; ++i) {
+      buffers.push_back(std::make_unique<Buffers<float>>(3, 100, true, i));
+      for (Rank rank = 0; rank < 3; ++rank) {
+        AllreduceArguments arguments = hosted(*buffers[i], rank);
+        arguments.tag = 1000 + i;
+        calls.push_back(job.submit(rank, arguments));
+      }
+    }
     ASSERT_TRUE(job.finish());
-    EXPECT_EQ(calls[0]->report.abort_reason, AbortReason::argument);
-    EXPECT_THAT(calls[0]->report.detail,
-                HasSubstr(shares ? "tags below 16, not 16" : "share the memory of their hosts"));
+    for (const auto& one : calls)
+      ASSERT_EQ(one->report.status, Status::complete)
+          << one->report.tag << " " << one->report.detail;
+  }
+}
+
+/// The lowest rank gives calls their lines. While it is late, the others know nothing of one
+/// another, and blame it alone.
+TEST(HostedCallTest, late_lowest_rank__is_blamed_alone) {
+  SimulatedJob job(one_host(4));
+  Buffers<float> buffers(4, 64, true);
+  const auto arguments = [&](Rank rank) {
+    AllreduceArguments call = hosted(buffers, rank);
+    call.tag = 1000;
+    call.deadline = 200ms;
+    return call;
+  };
+  const Calls calls = job.submit_all(arguments, {0});
+  ASSERT_TRUE(job.finish());
+  for (const auto& one : calls) {
+    EXPECT_EQ(one->report.status, Status::peer_late) << one->report.detail;
+    EXPECT_THAT(one->report.late_ranks, ElementsAre(0));
+  }
+  const auto late = job.submit(0, arguments(0));
+  ASSERT_TRUE(job.finish());
+  EXPECT_EQ(late->report.status, Status::aborted);
+  for (std::uint32_t i = 0; i < hosts::kCommonLines + 5; ++i) {
+    const Calls next = job.submit_all(arguments);
+    ASSERT_TRUE(job.finish());
+    for (const auto& one : next)
+      ASSERT_EQ(one->report.status, Status::complete) << i << " " << one->report.detail;
+  }
+}
+
+/// Calls that end before the lowest rank begins them give their lines back.
+TEST(HostedCallTest, refused_calls_of_many_tags__hold_no_line) {
+  for (const Rank refusing : {Rank{0}, Rank{2}}) {
+    SimulatedJob job(several_hosts({0, 0, 0, 1}));
+    Buffers<float> buffers(4, 64, true);
+    for (std::uint32_t i = 0; i < 3 * hosts::kCommonLines; ++i) {
+      const Calls calls = job.submit_all([&](Rank rank) {
+        AllreduceArguments call = hosted(buffers, rank);
+        call.tag = 1000 + i;
+        if (rank == refusing && i % 2 == 0) call.refusal = "no gradient";
+        return call;
+      });
+      ASSERT_TRUE(job.finish());
+      const auto expected = i % 2 == 0 ? Status::aborted : Status::complete;
+      for (const auto& one : calls) ASSERT_EQ(one->report.status, expected) << i;
+    }
   }
 }
 

@@ -1,0 +1,117 @@
+#include "collectives/engine/hosts/host_line.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace tarpon::hosts {
+namespace {
+
+constexpr std::array<Part, kParts> kAllParts{Part::copy_in, Part::add_up, Part::spread,
+                                             Part::copy_out};
+
+constexpr std::uint64_t state_word(std::uint32_t number, CallState state) {
+  return std::uint64_t{number} << 32 | static_cast<std::uint32_t>(state);
+}
+
+std::size_t index_of(Part part) {
+  return static_cast<std::size_t>(part);
+}
+
+}  // namespace
+
+HostLine::HostLine(const HostGroup& group, std::uint32_t index, std::size_t most_open)
+    : group_(group), index_(index) {
+  for (auto& used : used_) used.resize(group.memory.shape().places);
+  for (auto& waiting : waiting_) waiting.reserve(most_open);
+}
+
+void HostLine::begin(std::uint32_t number, const SignatureBytes& signature,
+                     std::span<const Part> parts) {
+  CallBoard& call = own().calls[number % Board::kCalls];
+  for (std::size_t i = 0; i < call.signature.size(); ++i) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, signature.data() + i * sizeof word, sizeof word);
+    call.signature[i].store(word, std::memory_order_relaxed);
+  }
+  call.state.store(state_word(number, CallState::begun), std::memory_order_release);
+  reach(number);
+  for (const Part part : parts) waiting_[index_of(part)].push_back(number);
+  next_number_ = number + 1;
+}
+
+bool HostLine::is_turn(Part part, std::uint32_t number) const {
+  const auto& waiting = waiting_[index_of(part)];
+  return !waiting.empty() && waiting.front() == number;
+}
+
+void HostLine::publish(Part part, std::uint32_t number, std::uint32_t steps) {
+  own().done[index_of(part)].store(position(number, steps), std::memory_order_release);
+}
+
+void HostLine::leave(Part part, std::uint32_t number) {
+  auto& waiting = waiting_[index_of(part)];
+  const auto place = std::find(waiting.begin(), waiting.end(), number);
+  if (place == waiting.end()) return;
+  const bool first = place == waiting.begin();
+  waiting.erase(place);
+  // Calls that have given up before their turn are passed over.
+  if (first) publish(part, waiting.empty() ? next_number_ : waiting.front(), 0);
+}
+
+void HostLine::end(std::uint32_t number, const Ending& ending) {
+  tell(number, ending);
+  for (const Part part : kAllParts) leave(part, number);
+}
+
+void HostLine::pass_over(std::uint32_t number, const Ending& ending) {
+  tell(number, ending);
+  next_number_ = number + 1;
+  reach(next_number_);
+}
+
+/// Tells that this rank is at call `number` with all parts that no earlier call waits for.
+void HostLine::reach(std::uint32_t number) {
+  for (const Part part : kAllParts) {
+    if (waiting_[index_of(part)].empty()) publish(part, number, 0);
+  }
+}
+
+void HostLine::tell(std::uint32_t number, const Ending& ending) {
+  CallBoard& call = own().calls[number % Board::kCalls];
+  call.reason.store(ending.reason, std::memory_order_relaxed);
+  call.blamed.store(ending.blamed, std::memory_order_relaxed);
+  call.state.store(state_word(number, ending.state), std::memory_order_release);
+}
+
+HostLine::Told HostLine::told(std::uint32_t rank, std::uint32_t number) const {
+  const CallBoard& call = group_.memory.board(index_, rank).calls[number % Board::kCalls];
+  Told result;
+  const std::uint64_t state = call.state.load(std::memory_order_acquire);
+  const auto here = static_cast<std::uint32_t>(state >> 32);
+  const auto kind = static_cast<CallState>(static_cast<std::uint32_t>(state));
+  if (kind == CallState::none || here != number) {
+    const bool later = kind != CallState::none && static_cast<std::int32_t>(here - number) > 0;
+    if (later) result = {.state = CallState::given_up, .blamed = bit(group_.ranks()[rank])};
+    return result;
+  }
+  result.state = kind;
+  for (std::size_t i = 0; i < call.signature.size(); ++i) {
+    const std::uint64_t word = call.signature[i].load(std::memory_order_relaxed);
+    std::memcpy(result.signature.data() + i * sizeof word, &word, sizeof word);
+  }
+  result.reason = call.reason.load(std::memory_order_relaxed);
+  result.blamed = call.blamed.load(std::memory_order_relaxed);
+  return result;
+}
+
+bool HostLine::is_free(Area area, std::uint32_t place) const {
+  const std::optional<Use>& used = used_[static_cast<std::size_t>(area)][place];
+  return !used || all_have_reached(used->part, used->position);
+}
+
+void HostLine::use(Area area, std::uint32_t place, Part part, std::uint32_t number,
+                   std::uint32_t step) {
+  used_[static_cast<std::size_t>(area)][place] = Use{part, position(number, step + 1)};
+}
+
+}  // namespace tarpon::hosts
