@@ -132,6 +132,12 @@ void HostCalls::settle(const std::function<bool(const CallName&)>& begun) {
 
 // -- work ----------------------------------------------------------------------------------------
 
+std::uint64_t HostCalls::lacked_by(const CallName& call) const {
+  const auto work = std::find_if(open_.begin(), open_.end(),
+                                 [&](const HostWork* one) { return one->name() == call; });
+  return work == open_.end() ? 0 : (*work)->lacks();
+}
+
 bool HostCalls::has_come_true(std::uint64_t word) const {
   if ((word & kIsWish) == 0) return word != kAwake;
   const auto line = static_cast<std::uint32_t>(word >> 56 & 127);

@@ -46,6 +46,8 @@ class HostWork {
  public:
   virtual ~HostWork() = default;
   virtual CallName name() const = 0;
+  /// The ranks for which it waits. Bit r: rank r of the communicator.
+  virtual std::uint64_t lacks() const = 0;
   /// Does the work that the memory allows.
   virtual void move(Time now) = 0;
   /// Whether move() does something.
@@ -87,6 +89,9 @@ class HostCalls {
 
   void add(HostWork& work) { open_.push_back(&work); }
   void remove(HostWork& work) { std::erase(open_, &work); }
+
+  /// HostWork::lacks() of a call; 0: it is not open.
+  std::uint64_t lacked_by(const CallName& call) const;
 
   /// Something was published: wakes the ranks that wait for it. `all`: every rank that sleeps.
   void ring(bool all = false);

@@ -32,6 +32,8 @@ class HostLine {
   void begin(std::uint32_t number, const SignatureBytes& signature, std::span<const Part> parts);
   /// Whether all earlier calls are done with `part`.
   bool is_turn(Part part, std::uint32_t number) const;
+  /// The call whose turn it is. REQUIRES: a call waits for its turn with `part`.
+  std::uint32_t first(Part part) const { return waiting_[static_cast<std::size_t>(part)].front(); }
   /// Tells that this rank has done `steps` steps of `part`.
   void publish(Part part, std::uint32_t number, std::uint32_t steps);
   /// The call is done with `part`.

@@ -126,7 +126,6 @@ void HostedCall::take_seat() {
   line_ = seat->line;
   number_ = seat->number;
   unknown_ = 0;
-  endpoint_.near(handle()).awaits(local);
   line_->begin(number_, encode(signature()), parts_);
   calls_.ring();
 }
@@ -447,8 +446,17 @@ void HostedCall::report_bytes() {
   report.bytes_sent += taken;
 }
 
-/// The ranks of the host for which this rank waits. Bit r: rank r of the communicator.
+std::uint64_t HostedCall::lacks() const {
+  return over() ? 0 : mask_of(blame().absent());
+}
+
+/// The ranks of the host for which this rank waits; all ranks for which an earlier call waits, if
+/// that has the turn. Bit r: rank r of the communicator.
 std::uint64_t HostedCall::awaited() const {
+  for (const Part part : parts_) {
+    if (next(part) == plan_.steps() || line_->is_turn(part, number_)) continue;
+    return calls_.lacked_by({call_->arguments.tag, line_->first(part)});
+  }
   std::uint64_t lacking = first_ranks(static_cast<std::uint16_t>(local_)) & ~heard_;
   const std::uint32_t step = next(Part::copy_out);
   for (std::size_t i = parts_.size() - 1; i-- > 0 && lacking == 0;) {

@@ -41,6 +41,7 @@ class HostedCall : public ScheduledCall, private hosts::HostWork {
   void complete_output() override;
 
   hosts::CallName name() const override { return {call_->arguments.tag, call_->report.operation}; }
+  std::uint64_t lacks() const override;
   void move(Time now) override;
   bool can_move() const override;
   std::optional<hosts::Wish> wish() const override;

@@ -24,6 +24,7 @@ constexpr std::uint32_t kRanks = 3;
 
 struct FakeWork : hosts::HostWork {
   hosts::CallName name() const override { return called; }
+  std::uint64_t lacks() const override { return 0; }
   void move(Time) override {}
   bool can_move() const override { return moves; }
   std::optional<Wish> wish() const override { return wanted; }
