@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "transport/peers/peer_clocks.h"
-#include "transport/rank_mask.h"
 
 namespace tarpon {
 namespace {
@@ -18,13 +17,15 @@ bool all_sent(Operation& operation) {
                      [](const auto& one) { return one.is_done() || one.has_all_left(); });
 }
 
-/// The peers to ask. Bit r: rank r.
-std::uint64_t to_ask(Operation& operation) {
-  std::uint64_t peers = 0;
-  for (const SendMessage& message : operation.last_stage().sends) {
-    if (message.slots() > 0 && !message.is_done()) peers |= bit(message.peer());
+/// Whether a peer can answer now that could not answer the question before, as it has begun since.
+/// True when there was no such peer.
+bool has_new_answerer(const Operation& operation) {
+  const std::uint64_t not_begun = operation.inquiry.not_begun;
+  if (not_begun == 0) return true;
+  for (Rank peer = 0; peer < operation.peers.size(); ++peer) {
+    if ((not_begun >> peer & 1) != 0 && operation.peers[peer].heard()) return true;
   }
-  return peers & ~operation.inquiry.mute;
+  return false;
 }
 
 /// When the wait for the answers to a question of `now` ends.
@@ -45,7 +46,7 @@ void LatenessCheck::look(Operation& operation, Time now) {
     if (now < inquiry.gone_out + operation.gap_delay) return;
     inquiry.to_confirm = false;
     ask_all(operation, now);
-  } else if (now >= inquiry.arises && nothing_sent_yet(operation)) {
+  } else if (now >= inquiry.arises && nothing_sent_yet(operation) && has_new_answerer(operation)) {
     begin(operation, now);
   }
 }
@@ -60,16 +61,15 @@ void LatenessCheck::note_waiting(Operation& operation, std::uint32_t times, Time
 }
 
 void LatenessCheck::begin(Operation& operation, Time now) {
-  if (!operation.asks_if_late || operation.late || to_ask(operation) == 0) return;
+  if (!operation.asks_if_late || operation.late) return;
   operation.inquiry.to_confirm = true;
   operation.inquiry.gone_out = kNever;
   ask_all(operation, now);
 }
 
 void LatenessCheck::ask_all(Operation& operation, Time now) {
-  const std::uint64_t peers = to_ask(operation);
-  for (Rank peer = 0; peer < operation.peers.size(); ++peer) {
-    if ((peers & bit(peer)) != 0) ask(operation, peer, now);
+  for (const SendMessage& message : operation.last_stage().sends) {
+    if (message.slots() > 0 && !message.is_done()) ask(operation, message.peer(), now);
   }
 }
 
@@ -85,7 +85,6 @@ void LatenessCheck::ask(Operation& operation, Rank peer, Time now) {
   if (!is_new) return;
   if (operation.inquiry.unanswered++ > 0) return;
   operation.inquiry.since = now;
-  operation.inquiry.answered = kNever;
   operation.inquiry.until = patience(operation, now);
 }
 
@@ -101,6 +100,7 @@ void LatenessCheck::extended(Operation& operation, Duration by) {
   inquiry.near_end = after(inquiry.near_end, by);
   if (inquiry.is_on() || operation.late) return;
   inquiry.arises = std::max(inquiry.near_end, inquiry.rests_until);
+  inquiry.not_begun = 0;
 }
 
 void LatenessCheck::end_stage(Operation& operation, Time now) {
@@ -110,26 +110,18 @@ void LatenessCheck::end_stage(Operation& operation, Time now) {
 
 void LatenessCheck::answered(Operation& operation, Rank peer, Time now) {
   if (!operation.peers[peer].end_question()) return;
-  operation.inquiry.answered = std::min(operation.inquiry.answered, now);
-  if (--operation.inquiry.unanswered == 0) rest(operation, now, now);
-}
-
-/// The question is over. Its answers count for a while, `from` some time on.
-void LatenessCheck::rest(Operation& operation, Time from, Time now) {
   Inquiry& inquiry = operation.inquiry;
+  if (--inquiry.unanswered > 0) return;
   inquiry.until = patience(operation, now);  // for what goes out now
-  inquiry.rests_until = after(from, operation.grace / 2);
-  // A peer that has waited for long may have started its clock long before this rank.
-  const Time again =
-      inquiry.by_waiting ? inquiry.rests_until : std::max(inquiry.rests_until, inquiry.near_end);
+  inquiry.rests_until = after(now, operation.grace / 2);
   // Beyond the end this rank asks no more: the peers would ask one another without end.
+  const Time again = std::max(inquiry.rests_until, inquiry.near_end);
   inquiry.arises = again < operation.last_stage().end ? again : kNever;
   alarm_.no_later_than(now);
 }
 
 void LatenessCheck::note_answer(const TagState& tag_state, Operation& operation,
                                 const tarpon_header& header, Time now) {
-  operation.inquiry.mute &= ~bit(header.sender);
   if (operation.inquiry.unanswered == 0 || header.echo_us == 0) return;
   if (before(operation.number, tag_state.closed_below_of[header.sender])) return;  // CLOSED answers
   const std::uint32_t since = microseconds(operation.inquiry.since);
@@ -143,25 +135,26 @@ Time LatenessCheck::run(Operation& operation, Time now) {
   if (!inquiry.is_on()) return kNever;
   if (now >= inquiry.until) {
     stop(operation, now);
-    look(operation, now);
-    if (!inquiry.is_on()) return kNever;
+    return kNever;
   }
   const bool waits = inquiry.to_confirm && inquiry.unanswered == 0 && inquiry.gone_out != kNever;
   return waits ? std::min(inquiry.until, inquiry.gone_out + operation.gap_delay) : inquiry.until;
 }
 
-/// The peers that have answered an early question may close the operation later, and are asked
-/// again. The others are not, until they send something.
+/// A peer that had not begun could not answer. If it begins later, one more question follows at the
+/// end of the stage; until then the stage may go out.
 void LatenessCheck::stop(Operation& operation, Time now) {
   Inquiry& inquiry = operation.inquiry;
   const bool was_early = inquiry.since < inquiry.near_end && inquiry.near_end != kNever;
+  inquiry.not_begun = 0;
   for (Rank peer = 0; peer < operation.peers.size(); ++peer) {
-    if (operation.peers[peer].end_question()) inquiry.mute |= bit(peer);
+    const PeerExchange& exchange = operation.peers[peer];
+    if (was_early && exchange.is_asked_if_late() && !exchange.heard())
+      inquiry.not_begun |= 1ull << peer;
+    answered(operation, peer, now);
   }
-  inquiry.unanswered = 0;
   inquiry.to_confirm = false;
-  rest(operation, std::min(inquiry.answered, now), now);
-  inquiry.arises = was_early ? std::min(inquiry.arises, operation.last_stage().end) : kNever;
+  inquiry.arises = inquiry.not_begun != 0 ? operation.last_stage().end : kNever;
 }
 
 bool LatenessCheck::awaits_answers(Operation& operation, Time now) {

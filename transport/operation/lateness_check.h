@@ -70,7 +70,6 @@ class LatenessCheck {
  private:
   void begin(Operation& operation, Time now);
   void ask_all(Operation& operation, Time now);
-  void rest(Operation& operation, Time from, Time now);
 
   const Participants& participants_;
   Alarm& alarm_;

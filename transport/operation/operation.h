@@ -71,10 +71,9 @@ struct Inquiry {
   Time since{};                  // when the first of them was asked
   Time until{};                  // when the wait for answers ends
   Time arises = kNever;          // when to ask, if nothing of that stage has gone out by then
-  Time answered = kNever;        // when the first peer answered the latest question
   Time rests_until{};            // no new question before this time: the stage may go out
   Time near_end{};               // by this rank's clock: no peer's bound has closed it before
-  std::uint64_t mute = 0;        // peers that were asked in vain and have sent nothing since
+  std::uint64_t not_begun = 0;   // peers that had not begun when an early question was asked
   bool by_waiting = false;       // the peers were asked since one of them repeated its READY
   bool to_confirm = false;       // the peers are asked again when that stage has gone out
   Time gone_out = kNever;        // when that stage had gone out

@@ -86,6 +86,8 @@ class PeerExchange {
     ready_.ask(now);
     return !std::exchange(asked_if_late_, true);
   }
+  /// Whether the peer has not answered ask_if_late().
+  bool is_asked_if_late() const { return asked_if_late_; }
   /// The peer has answered, or the answer no longer counts. Returns false when there was no
   /// question. A peer that was not heard gets more READYs: until it is heard, it is not asked for
   /// data.

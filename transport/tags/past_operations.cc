@@ -130,7 +130,6 @@ void PastOperations::take_repair(TagState& tag_state, const ControlPacket& packe
 
 void PastOperations::tell_owners(const TagState& tag_state, std::uint32_t operation,
                                  std::uint64_t absent) {
-  if (!before(tag_state.lowest_open(), operation)) return;
   for (const Rank peer : ranks_of(absent & first_ranks(parts_.options.world_size))) {
     if (peer == parts_.options.rank) continue;
     parts_.control.push(ControlDue{.type = TARPON_CLOSED,

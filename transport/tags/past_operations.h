@@ -37,8 +37,8 @@ class PastOperations {
   void take_data_of_unknown(const TagState* tag_state, const tarpon_header& header, Time now);
   void take_control(TagState& tag_state, const ControlPacket& packet);
 
-  /// Tells the absent owners that this rank has closed `operation`. An older open operation of the
-  /// tag keeps `closed_below` from telling it.
+  /// Tells the absent owners that this rank has closed `operation`. One of them may be late, and
+  /// end it without asking again. An older open operation keeps `closed_below` from telling it.
   void tell_owners(const TagState& tag_state, std::uint32_t operation, std::uint64_t absent);
   /// Tells the sender of `header` that `forgetful` does not know the numbers of the tag.
   void tell_forgotten(const tarpon_header& header, Rank forgetful);

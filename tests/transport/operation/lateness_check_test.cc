@@ -144,36 +144,6 @@ TEST_F(LatenessCheckTest, run__waits_for_answers_as_long_as_the_grace) {
   EXPECT_FALSE(asks());
 }
 
-// One peer stands still. The other one may have closed the operation since it answered.
-TEST_F(LatenessCheckTest, run__asks_those_again_that_have_answered) {
-  check_.note_waiting(operation_, 3, now_);
-  answer(1, now_);
-  now_ += kGrace;
-  EXPECT_EQ(check_.run(operation_, now_), now_ + kGrace);
-  EXPECT_EQ(operation_.inquiry.unanswered, 1u);
-  EXPECT_TRUE(holds_back(operation_, 1));
-  answer(2, now_);  // it goes on, and will be asked next time
-  answer(1, now_);
-  EXPECT_FALSE(holds_back(operation_, 1));
-  check_.look(operation_, now_ + kGrace / 2 - 1us);
-  EXPECT_EQ(operation_.inquiry.unanswered, 0u);  // the stage may go out
-  check_.look(operation_, now_ + kGrace / 2);
-  EXPECT_EQ(operation_.inquiry.unanswered, 2u);
-}
-
-TEST_F(LatenessCheckTest, run__asks_nobody_again_where_nobody_answers) {
-  check_.note_waiting(operation_, 3, now_);
-  now_ += kGrace;
-  EXPECT_EQ(check_.run(operation_, now_), kNever);
-  check_.look(operation_, now_ + kGrace / 2);
-  EXPECT_FALSE(asks());
-  tarpon_header header{};
-  header.sender = 2;
-  check_.note_answer(tag_state_, operation_, header, now_);
-  check_.look(operation_, now_ + kGrace / 2);
-  EXPECT_EQ(operation_.inquiry.unanswered, 1u);
-}
-
 // A hold moves the end by little, so that the end is always near. The stage has to go out all the
 // same.
 TEST_F(LatenessCheckTest, answered__lets_the_stage_go_out_before_it_asks_again) {
