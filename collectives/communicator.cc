@@ -96,7 +96,7 @@ const std::string& Communicator::multicast() const {
   return state_->job().multicast();
 }
 const std::string& Communicator::hosts() const {
-  return state_->job().hosts();
+  return state_->hosts();
 }
 tarpon_integrity Communicator::integrity() const {
   return state_->options().endpoint.integrity;
@@ -136,7 +136,7 @@ Result<Report> Communicator::allreduce(const AllreduceArguments& arguments) {
 AllreduceArguments Communicator::chosen(AllreduceArguments arguments) const {
   arguments.learn_shares = arguments.learn_shares || state_->job().given().learn_shares;
   if (arguments.algorithm == Algorithm::automatic) {
-    const bool shared = state_->options().host != nullptr && !may_run_bounded(arguments) &&
+    const bool shared = state_->shares_hosts() && !may_run_bounded(arguments) &&
                         arguments.shares.even() && !arguments.learn_shares;
     arguments.algorithm = shared ? Algorithm::hosts : choose_algorithm(arguments, world_size());
   }

@@ -92,7 +92,8 @@ class Communicator {
   const std::string& multicast() const;
   /// How the ranks lie on hosts, and how much memory those of a host share at most
   /// (CommunicatorOptions::hosts), or "off: " and the reason, in one line; empty where no two ranks
-  /// share a host. Alike on all ranks. A communicator that is split from the job shares no memory.
+  /// share a host. Alike on all ranks, but for the reason of the rank that cannot share in a
+  /// communicator that is split.
   const std::string& hosts() const;
   tarpon_integrity integrity() const;
 
@@ -150,7 +151,8 @@ class Communicator {
   /// destroyed, all calls of the new one end as aborted, now and later. close() of either starts
   /// the progress thread.
   ///
-  /// Cost: a round trip; some memory (`./dev bench groups`), no descriptor, no thread.
+  /// Cost: a round trip, three where ranks share hosts; some memory (`./dev bench groups`), no
+  /// descriptor, no thread.
   /// Errors: invalid_argument; mismatch: a rank gives another list under this number; unavailable
   /// and timeout, naming the ranks that did not come. A number is used up unless the error is
   /// invalid_argument.

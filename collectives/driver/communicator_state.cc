@@ -2,9 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <limits>
 #include <utility>
 
+#include "collectives/driver/host_sharing.h"
 #include "collectives/engine/coded/coded_calls.h"
+#include "collectives/reserved_tags.h"
 #include "transport/clock.h"
 #include "transport/rank_map.h"
 
@@ -26,7 +30,6 @@ EngineOptions split_options(EngineOptions options, std::uint16_t communicator, R
   options.endpoint.world_size = static_cast<std::uint16_t>(world_size);
   options.endpoint.communicator = communicator;
   options.endpoint.recorder = nullptr;
-  options.host = nullptr;
   options.endpoint.multicast = false;  // other ranks are members of the job's group too
   return options;
 }
@@ -39,8 +42,6 @@ Job::Job(Connection& connection, std::unique_ptr<Flight> flight)
       control_(std::move(connection.control)),
       shrunk_slots_(std::move(connection.shrunk_slots)),
       multicast_(std::move(connection.multicast)),
-      hosts_(std::move(connection.hosts)),
-      host_(std::move(connection.host)),
       lines_(std::move(connection.port), connection.agreed.endpoint.world_size),
       driver_(lines_, *flight_) {}
 
@@ -48,9 +49,12 @@ Communicator::State::State(Connection connection, std::unique_ptr<Flight> flight
     : job_(std::make_shared<Job>(connection, std::move(flight))),
       ranks_(std::move(connection.ranks)),
       options_(connection.agreed),
+      hosts_(std::move(connection.hosts)),
+      host_(std::move(connection.host)),
       engine_(options_, job_->lines().first()),
       membership_(std::move(connection.membership)),
       driven_(job_->driver(), engine_, options_.endpoint, job_->lines().first(), *membership_) {
+  if (host_) engine_.host_calls().share(host_->group());
   start();
 }
 
@@ -62,7 +66,9 @@ std::shared_ptr<Communicator::State> Communicator::State::split(State& parent,
   auto membership = parent.membership_->split(
       membership_options(parent.job_->given(), options.endpoint), members);
   if (!membership) return nullptr;
-  return State::own(new State(parent, options, std::move(membership), members));
+  auto state = State::own(new State(parent, options, std::move(membership), members));
+  if (parent.shares_hosts()) state->offer_memory();
+  return state;
 }
 
 Communicator::State::State(State& parent, const EngineOptions& options,
@@ -85,8 +91,60 @@ Result<void> Communicator::State::check_process() const {
 
 Result<void> Communicator::State::open(Time deadline) {
   auto opened = membership_->open(deadline);
-  if (opened) start();
-  return opened;
+  if (!opened) return opened;
+  start();
+  return sharing_ ? share_memory(deadline) : Result<void>();
+}
+
+/// Opens the door where this rank hands memory over. The others come once they know, by the mesh,
+/// that this rank is there.
+void Communicator::State::offer_memory() {
+  hosts::HostLayout layout = layout_of(ranks_);
+  if (layout.count() == ranks_.size()) return;
+  const Rank self = options_.endpoint.rank;
+  const Rank lowest = layout.hosts[layout.host_of(self)].front();
+  sharing_.emplace();
+  sharing_->options = {.layout = std::move(layout),
+                       .self = self,
+                       .job = options_.endpoint.job,
+                       .lowest_door = split_door(ranks_[lowest], options_.endpoint.communicator),
+                       .port = &job_->lines().first()};
+  if (self == lowest) sharing_->door = hosts::open_door(sharing_->options.lowest_door);
+}
+
+/// Shares memory if all ranks can: they agree on that by an exact call.
+Result<void> Communicator::State::share_memory(Time deadline) {
+  Sharing sharing = *std::move(sharing_);
+  sharing_.reset();
+  auto shared = sharing.door ? hosts::SharedHost::share(
+                                   *std::move(sharing.door), sharing.options,
+                                   std::min(deadline, monotonic_now() + kSharingPatience))
+                             : fail(sharing.door.error());
+  constexpr std::int32_t kNoRank = std::numeric_limits<std::int32_t>::max();
+  std::int32_t without = shared ? kNoRank : sharing.options.self;
+  const auto call =
+      driven_.submit({.input = &without,
+                      .output = &without,
+                      .count = 1,
+                      .type = DataType::int32,
+                      .function = ReduceOp::min,
+                      .tag = kBarrierTag,
+                      .algorithm = Algorithm::tar,
+                      .deadline = std::max<Duration>(deadline - monotonic_now(), 1ms)},
+                     true);
+  driver().wait(call);
+  if (call->report.status != Status::complete) {
+    return fail(Error::Code::unavailable, "split: " + call->report.detail);
+  }
+  if (without != kNoRank) {
+    hosts_ = fmt::format("off: rank {} shares no memory{}", without,
+                         without == sharing.options.self ? ": " + shared.error().message : "");
+    return {};
+  }
+  hosts_ = sharing_text(sharing.options.layout);
+  host_ = *std::move(shared);
+  driven_.tell([this](Engine& engine) { engine.host_calls().share(host_->group()); });
+  return {};
 }
 
 void Communicator::State::start() {

@@ -18,6 +18,7 @@
 #include "collectives/driver/split_line.h"
 #include "collectives/engine/engine.h"
 #include "collectives/flight/flight.h"
+#include "collectives/hosts/shared_host.h"
 #include "collectives/membership/membership.h"
 #include "transport/ports/port_lines.h"
 
@@ -32,7 +33,6 @@ class Job {
   const CommunicatorOptions& given() const { return given_; }
   const std::string& shrunk_slots() const { return shrunk_slots_; }
   const std::string& multicast() const { return multicast_; }
-  const std::string& hosts() const { return hosts_; }
   ControlChannel& control() { return *control_; }
   PortLines& lines() { return lines_; }
   Driver& driver() { return driver_; }
@@ -44,8 +44,6 @@ class Job {
   std::unique_ptr<ControlChannel> control_;
   const std::string shrunk_slots_;
   const std::string multicast_;
-  const std::string hosts_;
-  const std::unique_ptr<hosts::SharedHost> host_;  // outlives the engine
   PortLines lines_;
   Driver driver_;
 };
@@ -70,7 +68,8 @@ class Communicator::State {
 
   ~State() { stop(); }
 
-  /// Opens the membership of a communicator that is split. Errors: Membership::open().
+  /// Opens the membership of a communicator that is split, and shares the memory of its hosts where
+  /// the job does. Errors: Membership::open(); unavailable: a rank is lost meanwhile.
   Result<void> open(Time deadline);
 
   /// Ends outstanding calls and tells the peers. That of a job ends its threads.
@@ -98,10 +97,21 @@ class Communicator::State {
   Membership& membership() { return *membership_; }
   const std::vector<RankInfo>& ranks() const { return ranks_; }
   const EngineOptions& options() const { return options_; }
+  /// Communicator::hosts().
+  const std::string& hosts() const { return hosts_; }
+  bool shares_hosts() const { return host_ != nullptr; }
 
  private:
+  /// The offer of a communicator that is split, until its ranks have taken it.
+  struct Sharing {
+    Result<hosts::Door> door;  // of the lowest rank of a host
+    hosts::SharedHost::Options options;
+  };
+
   State(State& parent, const EngineOptions& options, std::unique_ptr<Membership> membership,
         const std::vector<Rank>& members);
+  void offer_memory();
+  Result<void> share_memory(Time deadline);
   void start();
   void learn(const Fact& fact);
 
@@ -109,6 +119,9 @@ class Communicator::State {
   const std::shared_ptr<Job> job_;
   const std::vector<RankInfo> ranks_;
   const EngineOptions options_;
+  std::string hosts_;
+  std::unique_ptr<hosts::SharedHost> host_;  // outlives the engine
+  std::optional<Sharing> sharing_;
   std::optional<SplitLine> split_line_;  // empty: the line is the job's own
   Engine engine_;
   const std::unique_ptr<Membership> membership_;

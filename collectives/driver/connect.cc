@@ -1,18 +1,18 @@
 #include "collectives/driver/connect.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <numeric>
 #include <optional>
 #include <utility>
 
 #include "collectives/driver/datapath_port.h"
+#include "collectives/driver/host_sharing.h"
 #include "collectives/driver/offer.h"
 #include "collectives/driver/outgoing_interface.h"
 #include "collectives/driver/own_network.h"
 #include "collectives/environment/launcher.h"
+#include "collectives/hosts/host_lines.h"
 #include "collectives/membership/socket_network.h"
 #include "collectives/rank_list.h"
 #include "collectives/rendezvous/multicast_probe.h"
@@ -80,13 +80,6 @@ std::uint32_t smallest_payload(const std::vector<RankInfo>& ranks) {
   return payload;
 }
 
-/// Which ranks share a host.
-hosts::HostLayout layout_of(const std::vector<RankInfo>& ranks) {
-  std::vector<std::string> networks;
-  for (const RankInfo& rank : ranks) networks.push_back(rank.network);
-  return hosts::HostLayout::by(networks);
-}
-
 /// How many ranks receive over the link of this one. Ranks of one host have no link between them.
 std::uint32_t siblings_of(const hosts::HostLayout& layout, Rank rank) {
   if (layout.count() == 1) return 1;
@@ -103,6 +96,7 @@ EngineOptions agree(const CommunicatorOptions& options, const ControlChannel& co
   agreed.endpoint.job = control.job();
   agreed.endpoint.integrity = options.integrity;
   agreed.endpoint.retain_bytes = options.retain_bytes;
+  agreed.endpoint.kept_tags = hosts::kOwnTags;
   agreed.endpoint.silent_after = options.silent_after;
   agreed.endpoint.detects_silence = options.progress_thread;
   agreed.endpoint.inflow = options.mechanisms.inflow;
@@ -236,8 +230,6 @@ Result<void> try_multicast(const std::string& refusal, Time deadline, Connection
 
 // ---- memory that ranks of a host share
 
-constexpr Duration kSharingPatience = 5s;  // all ranks of the host are here
-
 /// Why the ranks share no memory; empty if they may, as far as these descriptions tell.
 std::string against_sharing(const std::vector<RankInfo>& ranks) {
   const bool one_host = layout_of(ranks).count() == 1;
@@ -249,18 +241,6 @@ std::string against_sharing(const std::vector<RankInfo>& ranks) {
     }
   }
   return ranks.size() == 1 ? "one rank" : "";
-}
-
-/// "4 ranks on one host", "12 ranks on 3 hosts (4 each)", "5 ranks on 2 hosts (3, 2)".
-std::string text(const hosts::HostLayout& layout) {
-  std::vector<std::size_t> sizes;
-  for (const auto& host : layout.hosts) sizes.push_back(host.size());
-  const std::size_t ranks = std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
-  if (sizes.size() == 1) return fmt::format("{} ranks on one host", ranks);
-  const bool even = std::count(sizes.begin(), sizes.end(), sizes[0]) == std::ssize(sizes);
-  return fmt::format(
-      "{} ranks on {} hosts ({})", ranks, sizes.size(),
-      even ? fmt::format("{} each", sizes[0]) : fmt::format("{}", fmt::join(sizes, ", ")));
 }
 
 /// Shares memory with the other ranks. Null if a rank cannot; the info of the offer says why if it
@@ -293,14 +273,7 @@ void settle_sharing(std::unique_ptr<hosts::SharedHost> host, Connection& connect
     connection.hosts = "off: " + against;
     return;
   }
-  hosts::HostShape largest = host->group().memory.shape();
-  for (const std::vector<Rank>& ranks : layout.hosts) {
-    largest.ranks = std::max(largest.ranks, static_cast<std::uint32_t>(ranks.size()));
-  }
-  const std::uint64_t bytes = hosts::HostMemory::bytes(largest);
-  connection.hosts =
-      fmt::format("{}; {} share at most {} MiB of memory", text(layout),
-                  layout.count() == 1 ? "they" : "those of a host", (bytes + (1 << 20) - 1) >> 20);
+  connection.hosts = sharing_text(layout);
   connection.host = std::move(host);
 }
 
@@ -455,7 +428,6 @@ Result<Connection> connect_ranks(const CommunicatorOptions& given, SlotSizing si
     if (!fitted && !tolerated) return fail(fitted.error());
   }
   settle_sharing(std::move(host), connection);
-  if (connection.host) connection.agreed.host = &connection.host->group();
   if (connection.options.multicast) {
     if (auto tried = try_multicast(no_multicast, deadline, connection); !tried) {
       return fail(tried.error());

@@ -312,20 +312,23 @@ void Driver::sleep(Lock& lock, Time limit) {
   lock.lock();
   asleep_ = false;
   for (DrivenEngine* const one : driven_) {
-    if (hosts::HostCalls* const calls = one->engine().host_calls()) calls->wake();
+    one->engine().host_calls().wake();
   }
 }
 
-/// Where all calls go through the memory of the host: lets its other ranks run for a moment,
+/// Where all calls go through the memory of a host: lets its other ranks run for a moment,
 /// without a sleep, from which they would have to wake this one. Returns whether one of them has
 /// let a call move on, or another thread wants the mutex.
 bool Driver::host_moves(Time limit) {
-  if (job_ == nullptr || outstanding() == 0) return false;
-  const hosts::HostCalls* const calls = job_->engine().host_calls();
-  if (calls == nullptr || calls->open() != outstanding()) return false;
+  std::size_t hosted = 0;
+  for (DrivenEngine* const one : driven_) {
+    hosted += one->engine().host_calls().open();
+  }
+  if (hosted == 0 || hosted != outstanding()) return false;
+  const auto can_move = [](DrivenEngine* one) { return one->engine().host_calls().can_move(); };
   const Time until = std::min(limit, monotonic_now() + kHandOver);
   do {
-    if (claims_ > 0 || calls->can_move()) return true;
+    if (claims_ > 0 || std::any_of(driven_.begin(), driven_.end(), can_move)) return true;
     std::this_thread::yield();
   } while (monotonic_now() < until);
   return false;
@@ -333,10 +336,8 @@ bool Driver::host_moves(Time limit) {
 
 /// Has the other ranks of the host ring from now on. Returns false if there is something to do.
 bool Driver::fall_asleep() {
-  return std::all_of(driven_.begin(), driven_.end(), [](DrivenEngine* one) {
-    hosts::HostCalls* const calls = one->engine().host_calls();
-    return calls == nullptr || calls->fall_asleep();
-  });
+  return std::all_of(driven_.begin(), driven_.end(),
+                     [](DrivenEngine* one) { return one->engine().host_calls().fall_asleep(); });
 }
 
 /// Runs a piece of work without the mutex, so that others may submit, abort and look meanwhile.

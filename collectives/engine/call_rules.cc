@@ -8,7 +8,7 @@ std::optional<Refusal> CallRules::refusal(const AllreduceArguments& arguments) c
   return refusal_of(arguments, {.world = world_,
                                 .slot_bytes = slot_bytes_,
                                 .rotation = mechanisms_.rotation,
-                                .shares_hosts = shares_hosts_});
+                                .shares_hosts = host_calls_.shares()});
 }
 
 // The input is searched before the first packet, not slot by slot as it is sent: packets sent

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "collectives/engine/hosts/host_calls.h"
 #include "collectives/engine/refusal.h"
 #include "collectives/mechanisms.h"
 
@@ -13,13 +14,10 @@ namespace tarpon {
 
 class CallRules {
  public:
-  /// `shares_hosts`: ranks of a host share memory.
+  /// `host_calls` outlives it.
   CallRules(std::uint32_t world, std::uint32_t slot_bytes, const Mechanisms& mechanisms,
-            bool shares_hosts = false)
-      : world_(world),
-        slot_bytes_(slot_bytes),
-        mechanisms_(mechanisms),
-        shares_hosts_(shares_hosts) {}
+            const hosts::HostCalls& host_calls)
+      : world_(world), slot_bytes_(slot_bytes), mechanisms_(mechanisms), host_calls_(host_calls) {}
 
   /// Why a call with these arguments is refused; nullopt when it is not.
   std::optional<Refusal> refusal(const AllreduceArguments& arguments) const;
@@ -31,7 +29,7 @@ class CallRules {
   const std::uint32_t world_;
   const std::uint32_t slot_bytes_;
   const Mechanisms mechanisms_;
-  const bool shares_hosts_;
+  const hosts::HostCalls& host_calls_;
 };
 
 }  // namespace tarpon

@@ -56,13 +56,6 @@ bool transmit(Endpoint& endpoint, Port& port, Time now) {
   return moved;
 }
 
-EndpointOptions endpoint_options(const EngineOptions& options) {
-  static constexpr auto kOwnTags = hosts::own_tags();
-  EndpointOptions result = options.endpoint;
-  if (options.host != nullptr) result.kept_tags = kOwnTags;
-  return result;
-}
-
 /// Marks a call as done. REQUIRES: its output is complete, or it has no result.
 void hand_back(RunningCall& operation, Recorder* recorder, Time now) {
   record_ended(recorder, operation.call().report, now);
@@ -74,9 +67,8 @@ void hand_back(RunningCall& operation, Recorder* recorder, Time now) {
 Engine::Engine(const EngineOptions& options, Port& port)
     : options_(options),
       port_(port),
-      rules_(options.endpoint.world_size, options.slot_bytes, options.mechanisms,
-             options.host != nullptr),
-      endpoint_(endpoint_options(options), port.capabilities()),
+      rules_(options.endpoint.world_size, options.slot_bytes, options.mechanisms, host_calls_),
+      endpoint_(options.endpoint, port.capabilities()),
       learnt_({.world_size = options.endpoint.world_size,
                .loss_target = options.mechanisms.loss_target,
                .x_loop = options.mechanisms.x_loop}),
@@ -88,8 +80,6 @@ Engine::Engine(const EngineOptions& options, Port& port)
                     .mechanisms = options.mechanisms,
                     .memory = options.call_memory}),
       partial_buffers_(options.call_memory),
-      host_calls_(options.host == nullptr ? std::nullopt
-                                          : std::optional<hosts::HostCalls>(*options.host)),
       pieces_(coded_calls_, running_, options.piece_bytes),
       unbegun_({.options = options_.endpoint,
                 .endpoint = endpoint_,
@@ -215,7 +205,7 @@ void Engine::open(const UnbegunCalls::Waiting& next, Time now) {
   // A call that calibrates a bound runs like a bounded call, because its time stands for theirs.
   if (!may_run_bounded(arguments) && arguments.algorithm == Algorithm::hosts) {
     running_.push_back(std::make_unique<HostedCall>(std::move(setting), next.call, endpoint_,
-                                                    *host_calls_, next.submitted, now));
+                                                    host_calls_, next.submitted, now));
     return;
   }
   if (!may_run_bounded(arguments)) {
@@ -248,9 +238,9 @@ void Engine::pass_over(const PendingCall& call, Time now) noexcept {
   }
   endpoint_.abort(handle, static_cast<std::uint32_t>(reason), ranks);
   const bool shared = call.arguments.algorithm == Algorithm::hosts || hosts::own_line(nothing.tag);
-  if (!host_calls_ || !shared || may_run_bounded(call.arguments)) return;
-  host_calls_->pass_over({call.arguments.tag, call.report.operation},
-                         {.reason = static_cast<std::uint32_t>(reason), .blamed = ranks});
+  if (!host_calls_.shares() || !shared || may_run_bounded(call.arguments)) return;
+  host_calls_.pass_over({call.arguments.tag, call.report.operation},
+                        {.reason = static_cast<std::uint32_t>(reason), .blamed = ranks});
 }
 
 void Engine::handle_events(Time now) {
@@ -262,20 +252,19 @@ void Engine::handle_events(Time now) {
     }
     for (const auto& operation : running_) {
       if (operation->over() || !(operation->handle() == event.operation)) continue;
-      handle_event(*operation, event, now);
+      if (event.kind == Event::Kind::epoch) {
+        // The result lacks the data of that epoch and is partial. This rank joins the epoch with
+        // its next operation.
+        const Report& report = operation->call().report;
+        coded_calls_.epochs().seen(
+            report.tag, report.operation + 1,
+            {event.epoch.number, event.epoch.form == static_cast<std::uint8_t>(Codec::hadamard)});
+      } else {
+        operation->on_event(event, now);
+      }
       break;
     }
   }
-}
-
-void Engine::handle_event(RunningCall& operation, const Event& event, Time now) {
-  if (event.kind != Event::Kind::epoch) return operation.on_event(event, now);
-  // The result lacks the data of that epoch and is partial. This rank joins the epoch with its next
-  // operation.
-  const Report& report = operation.call().report;
-  coded_calls_.epochs().seen(
-      report.tag, report.operation + 1,
-      {event.epoch.number, event.epoch.form == static_cast<std::uint8_t>(Codec::hadamard)});
 }
 
 void Engine::step(Time now) {
@@ -316,9 +305,9 @@ void Engine::note_pause(Time now) {
 /// Lets calls take the data that is in the memory of the host. Handles the events of packets first:
 /// a peer may have ended the call.
 void Engine::move_hosted(Time now) {
-  if (!host_calls_) return;
+  if (host_calls_.open() == 0) return;
   handle_events(now);
-  host_calls_->move(now);
+  host_calls_.move(now);
 }
 
 bool Engine::progress(Time now) noexcept {
@@ -337,17 +326,15 @@ bool Engine::progress(Time now) noexcept {
   if (packets.empty() || now - kPatience >= endpoint_.next_deadline()) endpoint_.on_timer(now);
   handle_events(now);
   step(now);
-  if (host_calls_) {
-    host_calls_->settle([this](const hosts::CallName& one) {
-      return static_cast<std::int32_t>(endpoint_.tags().next_number(one.tag) - one.number) > 0;
-    });
-  }
+  host_calls_.settle([this](const hosts::CallName& one) {
+    return static_cast<std::int32_t>(endpoint_.tags().next_number(one.tag) - one.number) > 0;
+  });
   if (now >= unbegun_.next_expiry()) {
     unbegun_.expire([this](std::uint32_t tag) { return late_ranks(running_, tag); }, now);
   }
   if (unbegun_.take_startable()) start_waiting(now);
   const bool sent = transmit(endpoint_, port_, now);
-  const bool shared = host_calls_ && host_calls_->take_moved();
+  const bool shared = host_calls_.take_moved();
   return !packets.empty() || sent || shared;
 }
 

@@ -42,9 +42,6 @@ struct EngineOptions {
   /// Work on a call's buffers that moves more bytes than this is done in pieces of this size: a few
   /// hundred microseconds each.
   std::uint64_t piece_bytes = 1 << 20;
-  /// The ranks that share this rank's host, and their memory; null: there is none. Outlives the
-  /// engine.
-  const hosts::HostGroup* host = nullptr;
 };
 
 class Engine {
@@ -67,7 +64,7 @@ class Engine {
   void release(std::uint32_t tag) { unbegun_.release(tag); }
   /// The number that the next call of `tag` takes.
   std::uint32_t next_number(std::uint32_t tag) const { return unbegun_.next_number(tag); }
-  /// Which calls submit() refuses. Any thread.
+  /// Which calls submit() refuses. Any thread, but not during HostCalls::share().
   const CallRules& rules() const { return rules_; }
 
   /// How many of the next calls of `tag` a rank that takes part in them has ended, as far as heard.
@@ -91,9 +88,10 @@ class Engine {
   /// released, once its piece has ended.
   CallPieces& pieces() { return pieces_; }
 
-  /// The calls through the memory of the host; null: there is none. The driver asks them before it
-  /// sleeps.
-  hosts::HostCalls* host_calls() { return host_calls_ ? &*host_calls_ : nullptr; }
+  /// The calls through the memory of the host: those of Algorithm::hosts, which are refused before
+  /// HostCalls::share(). EndpointOptions::kept_tags has to be hosts::kOwnTags then. The driver asks
+  /// them before it sleeps.
+  hosts::HostCalls& host_calls() { return host_calls_; }
 
   /// Calls that are not done.
   std::size_t outstanding() const { return running_.size() + unbegun_.open() + pieces_.ending(); }
@@ -153,7 +151,6 @@ class Engine {
   void start_waiting(Time now);
   void pass_over(const PendingCall& call, Time now) noexcept;
   void handle_events(Time now);
-  void handle_event(RunningCall& operation, const Event& event, Time now);
   void step(Time now);
   void note_pause(Time now);
   void move_hosted(Time now);
@@ -165,12 +162,12 @@ class Engine {
 
   const EngineOptions options_;
   Port& port_;
+  hosts::HostCalls host_calls_;
   const CallRules rules_;
   Endpoint endpoint_;
   LearntTimes learnt_;
   CodedCalls coded_calls_;
   FloatBufferPool partial_buffers_;  // of partial results in float32
-  std::optional<hosts::HostCalls> host_calls_;
   std::vector<std::unique_ptr<RunningCall>> running_;
   CallPieces pieces_;
   UnbegunCalls unbegun_;

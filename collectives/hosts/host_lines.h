@@ -9,10 +9,11 @@
 
 namespace tarpon::hosts {
 
-/// Tags that have a line of their own: those below kOwnTags, and that of barriers. Their calls need
-/// no agreement on a line. The line counts the calls by their numbers, so no rank may forget them.
-inline constexpr std::uint32_t kOwnTags = 16;
-inline constexpr std::uint32_t kOwnLines = kOwnTags + 1;
+/// Tags that have a line of their own: those below this one, and that of barriers. Their calls need
+/// no agreement on a line. The line counts the calls by their numbers, so no rank may forget them
+/// (EndpointOptions::kept_tags).
+inline constexpr std::uint32_t kOwnTagsBelow = 16;
+inline constexpr std::uint32_t kOwnLines = kOwnTagsBelow + 1;
 /// Lines for the calls of all other tags: so many of these are open at once. The others wait for
 /// their turn, in the order of submission: ranks that have more calls open have to submit them in
 /// one order. A line costs memory only while it is used.
@@ -20,17 +21,17 @@ inline constexpr std::uint32_t kCommonLines = 111;
 
 /// The line of `tag`; nullopt: each of its calls gets a common line.
 constexpr std::optional<std::uint32_t> own_line(std::uint32_t tag) {
-  if (tag < kOwnTags) return tag;
-  if (tag == kBarrierTag) return kOwnTags;
+  if (tag < kOwnTagsBelow) return tag;
+  if (tag == kBarrierTag) return kOwnTagsBelow;
   return std::nullopt;
 }
 
 /// The tags with a line of their own.
-constexpr std::array<std::uint32_t, kOwnLines> own_tags() {
+inline constexpr auto kOwnTags = [] {
   std::array<std::uint32_t, kOwnLines> tags{};
-  for (std::uint32_t tag = 0; tag < kOwnTags; ++tag) tags[tag] = tag;
-  tags[kOwnTags] = kBarrierTag;
+  for (std::uint32_t tag = 0; tag < kOwnTagsBelow; ++tag) tags[tag] = tag;
+  tags[kOwnTagsBelow] = kBarrierTag;
   return tags;
-}
+}();
 
 }  // namespace tarpon::hosts

@@ -317,10 +317,11 @@ Result<Handover> take(const SharedHost::Options& options, Time deadline) {
 
 }  // namespace
 
-Result<Door> open_door() {
+Result<Door> open_door(const std::string& name) {
   std::uint64_t random = 0;
   if (::getrandom(&random, sizeof random, 0) != sizeof random) return fail(failed("getrandom"));
-  Door door{.socket = unix_socket(), .name = fmt::format("tarpon-host-{:016x}", random)};
+  Door door{.socket = unix_socket(),
+            .name = name.empty() ? fmt::format("tarpon-host-{:016x}", random) : name};
   const auto [address, length] = abstract_address(door.name);
   constexpr int kBacklog = 64;
   if (!door.socket ||

@@ -33,16 +33,17 @@ struct Door {
   std::string name;
 };
 
-/// Opens a door. Errors: unavailable: this process may not have abstract UNIX sockets.
-Result<Door> open_door();
+/// Opens a door. Empty `name`: a random one. Errors: unavailable: this process may not have
+/// abstract UNIX sockets, or another one has the name.
+Result<Door> open_door(const std::string& name = {});
 
 class SharedHost {
  public:
   struct Options {
     HostLayout layout;  // of the job
     Rank self = 0;
-    std::uint32_t job = 0;    // cookie: a process without it gets nothing
-    std::string lowest_door;  // name of the door of the lowest rank
+    std::uint32_t job = 0;         // cookie: a process without it gets nothing
+    std::string lowest_door = {};  // name of the door of the lowest rank
     /// Of this rank; outlives the SharedHost. Null, or without a bell: no rank shares.
     Port* port = nullptr;
     /// Whether another rank has failed meanwhile: no rank waits any longer. Asked every 50 ms.

@@ -92,7 +92,7 @@ class SimulatedJob {
       engine.endpoint.detects_silence = options.detects_silence;
       engine.endpoint.max_bytes_per_second = options.max_bytes_per_second;
       engine.mechanisms = options.mechanisms;
-      if (hosts_) engine.host = hosts_->of(rank);
+      if (hosts_) engine.endpoint.kept_tags = hosts::kOwnTags;
       if (rank < options.remembered_tags.size()) {
         engine.endpoint.remembered_tags = options.remembered_tags[rank];
       }
@@ -100,6 +100,7 @@ class SimulatedJob {
         engine.call_memory = options.call_memory[rank];
       }
       engines_.push_back(std::make_unique<Engine>(engine, *ports_.back()));
+      if (hosts_) engines_.back()->host_calls().share(*hosts_->of(rank));
     }
   }
 

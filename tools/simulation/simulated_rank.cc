@@ -127,9 +127,10 @@ SimulatedRank::SimulatedRank(const SimulationPlan& plan, SimulatedNetwork& netwo
   options_.endpoint.sending = plan.mechanisms.sending;
   options_.mechanisms = plan.mechanisms;
   if (memory_) options_.call_memory = memory_.get();
-  if (hosts_ != nullptr) options_.host = hosts_->of(rank);
+  if (hosts_ != nullptr) options_.endpoint.kept_tags = hosts::kOwnTags;
   restart();
-  options_.host = nullptr;  // a new process shares nothing with the ranks of the job
+  // A process that starts again shares nothing with the ranks of the job.
+  if (hosts_ != nullptr) engine_->host_calls().share(*hosts_->of(rank));
 }
 
 void* ScarceMemory::do_allocate(std::size_t bytes, std::size_t alignment) {
@@ -176,12 +177,12 @@ void SimulatedRank::run(Time now) {
     hosts_->advance_to(now);
     hosts_->heard(rank_);
   }
-  hosts::HostCalls* const shared = engine_->host_calls();
-  if (shared != nullptr) shared->wake();
+  hosts::HostCalls& shared = engine_->host_calls();
+  shared.wake();
   do {
     while (engine_->progress(local)) {
     }
-  } while (shared != nullptr && !shared->fall_asleep());
+  } while (!shared.fall_asleep());
   work_.start(*engine_, now, local);
 }
 

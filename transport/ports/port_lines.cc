@@ -106,6 +106,14 @@ void PortLine::wake() {
   lines_.port_->wake();
 }
 
+BellName PortLine::bell() const {
+  return lines_.port_->bell();
+}
+
+void PortLine::ring(const BellName& bell) {
+  lines_.port_->ring(bell);
+}
+
 void PortLine::publish(std::uint32_t tag, std::uint32_t lowest) {
   if (communicator_ == 0) lines_.port_->publish(tag, lowest);
 }

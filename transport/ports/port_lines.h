@@ -48,6 +48,8 @@ class PortLine final : public Port {
   std::span<const RxPacket> receive(Time now) override;
   void wait(Time now, Time until) override;
   void wake() override;
+  BellName bell() const override;
+  void ring(const BellName& bell) override;
   /// PortLine 0 passes it on: drivers know only the windows of communicator 0.
   void publish(std::uint32_t tag, std::uint32_t lowest) override;
   /// Of the port: of all lines.

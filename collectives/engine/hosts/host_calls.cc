@@ -28,8 +28,9 @@ std::uint64_t word_of(const Wish& wish) {
 
 }  // namespace
 
-HostCalls::HostCalls(const HostGroup& group)
-    : group_(group), taken_(group.memory.shape().common_lines) {
+void HostCalls::share(const HostGroup& group) {
+  group_ = &group;
+  taken_.resize(group.memory.shape().common_lines);
   lines_.reserve(group.memory.shape().lines());
   // More than the window of a tag; and a common line has one call at a time.
   constexpr std::size_t kOwnOpen = 64, kCommonOpen = 1;
@@ -44,14 +45,14 @@ HostCalls::HostCalls(const HostGroup& group)
 /// The local ranks that are not through with the latest call of a common line. A rank leaves the
 /// parts of a call in order.
 std::uint64_t HostCalls::lacking(std::uint32_t common) const {
-  return group_.memory.lacking(group_.memory.shape().own_lines + common, Part::copy_out,
-                               position(taken_[common], 0));
+  return group_->memory.lacking(group_->memory.shape().own_lines + common, Part::copy_out,
+                                position(taken_[common], 0));
 }
 
 /// The call that has a common line, where this rank has not taken the seat. The lowest rank has
 /// taken all.
 std::optional<CallName> HostCalls::binding(std::uint32_t common) const {
-  const Binding& binding = group_.memory.binding(common);
+  const Binding& binding = group_->memory.binding(common);
   if (binding.count.load(std::memory_order_acquire) != taken_[common] + 1) return std::nullopt;
   const std::uint64_t call = binding.call.load(std::memory_order_relaxed);
   return CallName{static_cast<std::uint32_t>(call >> 32), static_cast<std::uint32_t>(call)};
@@ -60,7 +61,7 @@ std::optional<CallName> HostCalls::binding(std::uint32_t common) const {
 /// How many common lines have been used.
 std::uint32_t HostCalls::used_lines() const {
   const auto all = static_cast<std::uint32_t>(taken_.size());
-  return std::min(all, group_.memory.used_lines().load(std::memory_order_acquire));
+  return std::min(all, group_->memory.used_lines().load(std::memory_order_acquire));
 }
 
 /// The common line that the call has, or that this rank can give it. A binding stays as it is until
@@ -80,13 +81,13 @@ std::optional<HostCalls::Seat> HostCalls::take_seat(const CallName& call) {
   if (!common) return std::nullopt;
   const std::uint32_t number = taken_[*common]++;
   if (binds()) {
-    Binding& binding = group_.memory.binding(*common);
+    Binding& binding = group_->memory.binding(*common);
     binding.call.store(std::uint64_t{call.tag} << 32 | call.number, std::memory_order_relaxed);
     binding.count.store(number + 1, std::memory_order_release);
-    std::atomic<std::uint32_t>& used = group_.memory.used_lines();
+    std::atomic<std::uint32_t>& used = group_->memory.used_lines();
     if (*common >= used_lines()) used.store(*common + 1, std::memory_order_release);
   }
-  return Seat{&lines_[group_.memory.shape().own_lines + *common], number};
+  return Seat{&lines_[group_->memory.shape().own_lines + *common], number};
 }
 
 std::uint64_t HostCalls::seat_lacks() const {
@@ -106,6 +107,7 @@ void HostCalls::pass_over(const CallName& call, const HostLine::Ending& ending) 
 }
 
 void HostCalls::settle(const std::function<bool(const CallName&)>& begun) {
+  if (!shares()) return;
   bool told = false;
   for (auto one = passed_.begin(); one != passed_.end();) {
     const std::optional<Seat> seat = take_seat(one->call);
@@ -142,21 +144,22 @@ bool HostCalls::has_come_true(std::uint64_t word) const {
   if ((word & kIsWish) == 0) return word != kAwake;
   const auto line = static_cast<std::uint32_t>(word >> 56 & 127);
   const auto part = static_cast<std::size_t>(word >> 54 & 3);
-  if (line >= group_.memory.shape().lines() || part >= kParts) return true;  // garbage: let it look
+  if (line >= group_->memory.shape().lines() || part >= kParts)
+    return true;  // garbage: let it look
   const Position wanted = position(static_cast<std::uint32_t>(word >> 22),
                                    static_cast<std::uint32_t>(word) & kMostSteps);
-  return group_.memory.lacking(line, static_cast<Part>(part), wanted) == 0;
+  return group_->memory.lacking(line, static_cast<Part>(part), wanted) == 0;
 }
 
 void HostCalls::ring(bool all) {
   moved_ = true;
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  for (std::uint32_t rank = 0; rank < group_.memory.shape().ranks; ++rank) {
-    if (rank == group_.self) continue;
-    std::atomic<std::uint64_t>& sleeper = group_.memory.sleep_word(rank);
+  for (std::uint32_t rank = 0; rank < group_->memory.shape().ranks; ++rank) {
+    if (rank == group_->self) continue;
+    std::atomic<std::uint64_t>& sleeper = group_->memory.sleep_word(rank);
     const std::uint64_t word = sleeper.load(std::memory_order_relaxed);
     if (word == kAwake || (!all && !has_come_true(word))) continue;
-    if (sleeper.exchange(kAwake) != kAwake) group_.bells->ring(rank);
+    if (sleeper.exchange(kAwake) != kAwake) group_->bells->ring(rank);
   }
 }
 
@@ -175,7 +178,7 @@ bool HostCalls::fall_asleep() {
   if (!waits()) return true;
   std::optional<Wish> wish;
   if (open_.size() == 1 && passed_.empty()) wish = open_.front()->wish();
-  std::atomic<std::uint64_t>& own = group_.memory.sleep_word(group_.self);
+  std::atomic<std::uint64_t>& own = group_->memory.sleep_word(group_->self);
   own.store(wish ? word_of(*wish) : kAnything);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const bool moves = can_move();
@@ -184,7 +187,7 @@ bool HostCalls::fall_asleep() {
 }
 
 void HostCalls::wake() {
-  if (waits()) group_.memory.sleep_word(group_.self).store(kAwake);
+  if (waits()) group_->memory.sleep_word(group_->self).store(kAwake);
 }
 
 }  // namespace tarpon::hosts

@@ -58,10 +58,12 @@ class HostWork {
 
 class HostCalls {
  public:
-  /// `group` outlives it.
-  explicit HostCalls(const HostGroup& group);
-
-  const HostGroup& group() const { return group_; }
+  /// From now on calls work in the memory of `group`, which outlives this object. Before, no call
+  /// is open. REQUIRES: called once at most.
+  void share(const HostGroup& group);
+  bool shares() const { return group_ != nullptr; }
+  /// REQUIRES: shares().
+  const HostGroup& group() const { return *group_; }
 
   // -- lines -------------------------------------------------------------------------------------
 
@@ -125,7 +127,7 @@ class HostCalls {
     HostLine::Ending ending;
   };
 
-  bool binds() const { return group_.self == 0; }
+  bool binds() const { return group_->self == 0; }
   bool waits() const { return !open_.empty() || !passed_.empty(); }
   std::uint32_t used_lines() const;
   std::optional<CallName> binding(std::uint32_t common) const;
@@ -133,7 +135,7 @@ class HostCalls {
   std::uint64_t lacking(std::uint32_t common) const;
   bool has_come_true(std::uint64_t word) const;
 
-  const HostGroup& group_;
+  const HostGroup* group_ = nullptr;
   std::vector<HostLine> lines_;
   std::vector<std::uint32_t> taken_;  // by common line: seats that this rank has taken there
   std::deque<Passed> passed_;

@@ -44,9 +44,70 @@ TEST(HostsTest, ranks_of_a_host__share_memory_by_default) {
       EXPECT_EQ(report.algorithm, Algorithm::hosts);
       EXPECT_EQ(values, sum(4, count));
     }
-    std::vector<float> values = input(rank, 100);
-    EXPECT_EQ(sum_of(*job[rank], values, 16).algorithm, Algorithm::one_shot);
+    for (std::uint32_t tag = 1'000'000; tag < 1'000'300; ++tag) {  // PyTorch takes a new tag a call
+      std::vector<float> values = input(rank, 100, tag);
+      EXPECT_EQ(sum_of(*job[rank], values, tag).algorithm, Algorithm::hosts);
+      EXPECT_EQ(values, sum(4, 100, tag));
+    }
     EXPECT_TRUE(job[rank]->barrier(10s));
+  });
+}
+
+/// Splits the job in two parts: ranks 0 and 2, and the others in falling order.
+Ranks split_in_two(const Ranks& job) {
+  Ranks parts(job.size());
+  on_all(static_cast<std::uint32_t>(job.size()), [&](Rank rank) {
+    const bool even = rank == 0 || rank == 2;
+    auto part = job[rank]->split(even ? std::vector<Rank>{0, 2} : std::vector<Rank>{4, 3, 1},
+                                 even ? 1 : 2, 10s);
+    ASSERT_TRUE(part) << part.error().message;
+    parts[rank] = *std::move(part);
+  });
+  return parts;
+}
+
+TEST(HostsTest, communicator_that_is_split__has_memory_of_its_own) {
+  const Ranks job = connect(5, Datapath::automatic);
+  ASSERT_EQ(job.size(), 5u);
+  const Ranks parts = split_in_two(job);
+  on_all(5, [&](Rank rank) {
+    Communicator& part = *parts[rank];
+    const std::uint32_t size = part.world_size();
+    EXPECT_THAT(part.hosts(), StartsWith(std::to_string(size) + " ranks on one host; they share"));
+    for (std::uint32_t round = 0; round < 20; ++round) {
+      const std::size_t count = round == 7 ? 1'000'000 : 100;
+      std::vector<float> mine = input(part.rank(), count, round), all = input(rank, count, round);
+      auto call = part.allreduce_async(in_place(mine));
+      EXPECT_EQ(sum_of(*job[rank], all).algorithm, Algorithm::hosts);
+      ASSERT_TRUE(call);
+      const Report& report = call->wait();
+      EXPECT_EQ(report.status, Status::complete) << report.detail;
+      EXPECT_EQ(report.algorithm, Algorithm::hosts);
+      EXPECT_EQ(mine, sum(size, count, round));
+      EXPECT_EQ(all, sum(5, count, round));
+    }
+    EXPECT_TRUE(part.barrier(10s));
+    EXPECT_TRUE(part.close(10s));
+  });
+}
+
+TEST(HostsTest, part_where_one_rank_cannot_share__goes_over_the_network) {
+  const Ranks job = connect(5, Datapath::automatic);
+  ASSERT_EQ(job.size(), 5u);
+  // Another process has the name of the door.
+  const auto squatter = hosts::open_door(job[0]->ranks()[0].door + ".7");
+  ASSERT_TRUE(squatter) << squatter.error().message;
+  on_all(5, [&](Rank rank) {
+    auto part = job[rank]->split({0, 1, 2, 3, 4}, 7, 10s);
+    ASSERT_TRUE(part) << part.error().message;
+    EXPECT_THAT((*part)->hosts(), StartsWith("off: rank 0 shares no memory"));
+    EXPECT_EQ((*part)->hosts().find("abstract UNIX socket") != std::string::npos, rank == 0);
+    std::vector<float> values = input(rank, 100);
+    const Report report = sum_of(**part, values);
+    EXPECT_EQ(report.status, Status::complete);
+    EXPECT_EQ(report.algorithm, Algorithm::one_shot);
+    EXPECT_EQ(values, sum(5, 100));
+    EXPECT_TRUE((*part)->close(10s));
   });
 }
 
@@ -161,11 +222,11 @@ TEST(SharedHostTest, all_see_one_memory_which_is_zero_at_first) {
   const auto memory = [&](Rank rank) { return (*meeting.results[rank])->group().memory; };
   EXPECT_EQ(memory(3).sleep_word(4).load(), 0u);
   memory(0).sleep_word(4).store(9);
-  std::memset(memory(2).result(hosts::kOwnTags, 3), 7, memory(2).shape().place_bytes);
+  std::memset(memory(2).result(hosts::kOwnTagsBelow, 3), 7, memory(2).shape().place_bytes);
   for (Rank rank = 0; rank < 5; ++rank) {
     EXPECT_EQ((*meeting.results[rank])->group().self, rank);
     EXPECT_EQ(memory(rank).sleep_word(4).load(), 9u);
-    EXPECT_EQ(memory(rank).result(hosts::kOwnTags, 3)[100], std::byte{7});
+    EXPECT_EQ(memory(rank).result(hosts::kOwnTagsBelow, 3)[100], std::byte{7});
   }
 }
 

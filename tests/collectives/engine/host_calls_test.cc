@@ -38,7 +38,8 @@ class HostCallsTest : public testing::Test {
   HostCallsTest() {
     host_.advance_to(Time(1s));
     for (Rank rank = 0; rank < kRanks; ++rank) {
-      calls_.push_back(std::make_unique<HostCalls>(*host_.of(rank)));
+      calls_.push_back(std::make_unique<HostCalls>());
+      calls_.back()->share(*host_.of(rank));
       calls_.back()->add(work_[rank]);
       calls_.back()->line(0).begin(0, {}, kAll);
     }
