@@ -203,7 +203,8 @@ struct Retained {
       : bytes(memory), contributors(memory) {}
 
   std::uint8_t stage = 0;
-  std::pmr::vector<std::byte> bytes;             // one message, the same for all peers
+  std::uint64_t receivers = ~std::uint64_t{0};   // bit r: rank r gets the message
+  std::pmr::vector<std::byte> bytes;             // one message, the same for all receivers
   std::pmr::vector<std::uint64_t> contributors;  // per slot
 };
 

@@ -45,6 +45,7 @@ class PassedPeers {
  private:
   bool proves_end(const TagState& tag_state, const tarpon_header& header, Time now) const;
   void check_jump(const TagState& tag_state, Rank peer, Time now);
+  bool have_passed(const TagState& tag_state, std::uint64_t peers, std::uint32_t number) const;
   bool all_are_through(const TagState& tag_state) const;
 
   const Parts parts_;

@@ -161,6 +161,9 @@ class TagHistory {
   void release(TagState& tag_state, std::uint32_t passed);
   /// Frees what is kept of operations from `first` on, before `end`.
   void release(TagState& tag_state, std::uint32_t first, std::uint32_t end);
+  /// Frees the results for which `is_done(result)`.
+  template <typename IsDone>
+  void release_if(TagState& tag_state, IsDone is_done);
   /// Whether a result of `bytes` more fits the limits. Always true when nothing is retained.
   bool may_retain(std::uint64_t bytes) const;
   /// Memory of all results.
@@ -182,5 +185,15 @@ class TagHistory {
   std::uint32_t retained_entries_ = 0;
   std::uint64_t results_ = 0;  // retained so far
 };
+
+template <typename IsDone>
+void TagHistory::release_if(TagState& tag_state, IsDone is_done) {
+  std::erase_if(tag_state.kept, [&](const KeptResult& kept) {
+    if (!is_done(kept)) return false;
+    retained_bytes_ -= memory_of(*kept.data);
+    --retained_entries_;
+    return true;
+  });
+}
 
 }  // namespace tarpon

@@ -154,6 +154,14 @@ void ScheduleExecutor::choose_kept_stage() {
   }
 }
 
+std::uint64_t ScheduleExecutor::kept_receivers() const {
+  std::uint64_t ranks = 0;
+  for (const Schedule::Message& message : schedule_.stages[kept_stage_].sends) {
+    ranks |= bit(message.peer);
+  }
+  return ranks;
+}
+
 std::vector<StageSpec> ScheduleExecutor::stages() {
   std::vector<StageSpec> stages(schedule_.stages.size());
   for (std::size_t i = 0; i < stages.size(); ++i) {

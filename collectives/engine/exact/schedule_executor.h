@@ -49,6 +49,8 @@ class ScheduleExecutor {
   /// earlier stages.
   static constexpr std::uint8_t kNoStage = 0xff;
   std::uint8_t kept_stage() const { return kept_stage_; }
+  /// The ranks that get the kept piece. Bit r: rank r. REQUIRES: kept_stage() != kNoStage.
+  std::uint64_t kept_receivers() const;
   /// Whether receivers confirm the pieces of that stage, because a copy costs more.
   bool confirms_kept() const { return confirms_kept_; }
   /// Size of the kept piece, and a copy of some of its slots. REQUIRES: kept_stage() != kNoStage.

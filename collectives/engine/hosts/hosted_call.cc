@@ -59,6 +59,7 @@ HostedCall::HostedCall(const Setting& setting, std::shared_ptr<PendingCall> call
   spec.near = first_ranks(setting.world) & ~bit(setting.rank);
   for (StageSpec& stage : spec.stages) {
     stage.closed_by_caller = true;
+    stage.alike = false;  // by multicast a result would go to ranks that do not own this slice
     for (const SendSpec& send : stage.sends) spec.near &= ~bit(send.peer);
     for (const ReceiveSpec& receive : stage.receives) spec.near &= ~bit(receive.peer);
   }
@@ -94,9 +95,6 @@ ScheduledCall::Program HostedCall::program_of(const Setting& setting, const Pend
   program.schedule = transpose_schedule(plan.hosts(), static_cast<Rank>(group.host),
                                         setting.mechanisms.rotation ? call.report.operation : 0,
                                         slice.count, element_bytes(arguments.type));
-  // By multicast a result would go to ranks that do not own this slice. A kept one would stay: most
-  // ranks exchange no packets, and so do not tell that they have passed the call.
-  program.schedule.stages[1].alike = false;
   for (Schedule::Chunk& chunk : program.schedule.chunks) chunk.elements.first += slice.first;
   for (Schedule::Stage& stage : program.schedule.stages) {
     for (auto* const messages : {&stage.sends, &stage.receives}) {

@@ -211,7 +211,7 @@ TEST(HostedCallTest, good_call__sends_no_packet) {
 }
 
 // Ranks of other slices send no packets, so they do not tell that they have passed a call.
-TEST(HostedCallTest, several_hosts__keep_nothing_for_ranks_that_tell_nothing) {
+TEST(HostedCallTest, several_hosts__keep_results_for_their_receivers_alone) {
   SimulatedJobOptions options = several_hosts({0, 0, 1, 1});
   options.retain_bytes = 100'000;
   SimulatedJob job(options);
@@ -224,7 +224,7 @@ TEST(HostedCallTest, several_hosts__keep_nothing_for_ranks_that_tell_nothing) {
       ASSERT_LT(call->report.elapsed, 10ms) << i;
     }
     for (Rank rank = 0; rank < 4; ++rank) {
-      EXPECT_EQ(job[rank].endpoint().memory().retained_entries, 0u);
+      EXPECT_LE(job[rank].endpoint().memory().retained_entries, 2u);
     }
   }
 }
@@ -647,6 +647,27 @@ TEST(HostedCallTest, late_lowest_rank__is_blamed_alone) {
     ASSERT_TRUE(job.finish());
     for (const auto& one : next)
       ASSERT_EQ(one->report.status, Status::complete) << i << " " << one->report.detail;
+  }
+}
+
+/// A rank forgets a tag when all ranks have passed its calls, whether packets say so or not.
+TEST(HostedCallTest, tags_that_are_used_once__are_forgotten) {
+  for (const auto& options : {one_host(3), several_hosts({0, 0, 0, 1}), several_hosts({0, 1})}) {
+    SimulatedJob job(options);
+    Buffers<float> buffers(options.ranks, 64, true);
+    for (std::uint32_t i = 0; i < 500; ++i) {
+      const Calls calls = job.submit_all([&](Rank rank) {
+        AllreduceArguments call = hosted(buffers, rank);
+        call.tag = 1000 + i;
+        return call;
+      });
+      ASSERT_TRUE(job.finish());
+      job.run_for(1ms);
+    }
+    job.run_for(2s);
+    for (Rank rank = 0; rank < options.ranks; ++rank) {
+      EXPECT_LE(job[rank].endpoint().memory().active_tags, 20u) << rank;
+    }
   }
 }
 
