@@ -48,7 +48,8 @@ const TagState::Aborted* TagState::find_aborted(std::uint32_t number) const {
   return found == aborted.rend() ? nullptr : &*found;
 }
 
-TagHistory::TagHistory(const Limits& limits) : limits_(limits), numbers_(limits.remembered_tags, limits.kept_tags) {}
+TagHistory::TagHistory(const Limits& limits)
+    : limits_(limits), numbers_(limits.remembered_tags, limits.kept_tags) {}
 
 TagState* TagHistory::find(std::uint32_t tag) {
   if (last_found_ != nullptr && last_found_->tag == tag) return last_found_;
