@@ -19,9 +19,7 @@ class SimulatedHosts {
  public:
   /// The shape of the memory of a host with `ranks` ranks.
   static hosts::HostShape shape(std::uint32_t ranks, std::uint32_t place_bytes) {
-    return {.ranks = ranks,
-            .place_bytes = place_bytes,
-            .least_shard = place_bytes / 64};
+    return {.ranks = ranks, .place_bytes = place_bytes, .least_shard = place_bytes / 64};
   }
 
   /// `place_bytes`: hosts::HostShape::place_bytes.

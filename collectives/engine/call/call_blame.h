@@ -23,10 +23,10 @@ class CallBlame {
     const ClosedStages& closed;
     Rank rank = 0;
     std::uint16_t world = 1;
-    bool forwards = false;  // ranks send on data that they receive
+    bool forwards = false;         // ranks send on data that they receive
     const std::uint64_t& unknown;  // bit r: rank r may have begun, this rank cannot know
-    Time submitted{};       // by the caller
-    Time began{};           // behind the calls of its tag
+    Time submitted{};              // by the caller
+    Time began{};                  // behind the calls of its tag
     Time deadline{};
     const std::vector<Rank>& behind;  // late ranks of the calls of its tag that it waited for
   };

@@ -16,13 +16,11 @@
 
 #include <memory>
 #include <optional>
-#include <span>
-#include <vector>
 
 #include "collectives/engine/exact/scheduled_call.h"
-#include "collectives/engine/hosts/contributions.h"
 #include "collectives/engine/hosts/host_calls.h"
-#include "collectives/engine/hosts/host_plan.h"
+#include "collectives/engine/hosts/host_peers.h"
+#include "collectives/engine/hosts/host_steps.h"
 
 namespace tarpon {
 
@@ -47,59 +45,27 @@ class HostedCall : public ScheduledCall, private hosts::HostWork {
   std::optional<hosts::Wish> wish() const override;
 
   void take_seat();
-  void look(Time now);
-  void take_news(std::uint32_t rank, const hosts::HostLine::Told& told, Time now);
-  bool is_heard(std::uint32_t rank) const { return (heard_ >> rank & 1) != 0; }
-  bool has_news(std::uint32_t rank) const;
+  bool look(Time now);
+  void take_end(std::uint32_t rank, const hosts::HostLine::Told& told, Time now);
   void look_at_hosts(Time now);
-  bool all_hold() const;
-
-  bool may_follow(hosts::Part part, hosts::Part before) const;
-  bool is_result_free(std::uint32_t step) const;
+  void provide_sums();
   void take_results();
-  bool has_results(std::uint32_t step) const;
-  bool may_copy_in() const;
-  bool may_add_up() const;
-  bool may_spread() const;
-  bool may_copy_out() const;
-  void copy_in();
-  void add_up();
-  void spread();
-  void copy_out();
 
   hosts::HostLine::Ending ending() const;
   void report_bytes();
   std::uint64_t awaited() const;
   std::uint64_t ranks_of_host(std::uint64_t local) const;
-
-  const std::byte* input_at(std::uint64_t element) const;
-  std::byte* output_at(std::uint64_t element) const;
-  template <typename F>
-  void for_pieces(std::uint32_t step, std::uint32_t owner, F f) const;
-  std::span<const std::byte* const> contributions(std::uint32_t place, std::uint64_t offset,
-                                                  std::uint64_t element);
-  std::uint32_t next(hosts::Part part) const { return next_[static_cast<std::size_t>(part)]; }
-  bool is_copied_out() const { return next(hosts::Part::copy_out) == plan_.steps(); }
-  void done_with_step(hosts::Part part);
+  const HostPlan& plan() const { return steps_.plan(); }
 
   hosts::HostCalls& calls_;
   hosts::HostLine* line_ = nullptr;  // once it has a seat
   std::uint32_t number_ = 0;         // there
   const std::uint32_t self_;         // local rank
   const std::uint32_t local_;        // ranks of the host
-  const HostPlan plan_;
-  const std::span<const hosts::Part> parts_;  // of its work, in order
-  Contributions sums_;
-  std::vector<const std::byte*> from_;               // by local rank: contributions()
-  std::array<std::uint32_t, hosts::kParts> next_{};  // by Part: the step to do next
-  std::uint64_t near_ = 0;                           // OperationSpec::near
-  std::uint64_t heard_ = 0;  // local ranks that have begun, with the same signature
-  std::uint64_t odd_ = 0;    // local ranks that have begun another operation
-  std::uint64_t quit_ = 0;   // local ranks that have given the call up, as this call has been told
-  std::uint64_t hosts_heard_ = 0;       // bit h: all ranks of host h have begun
-  std::vector<std::uint64_t> results_;  // by shard of the own slice: elements from its begin on
-  std::vector<Time> begun_at_;          // by local rank: when this call saw that it had begun
-  bool moved_ = false;
+  hosts::HostPeers peers_;
+  HostSteps steps_;
+  std::uint64_t near_ = 0;         // OperationSpec::near
+  std::uint64_t hosts_heard_ = 0;  // bit h: all ranks of host h have begun
 };
 
 }  // namespace tarpon

@@ -1,0 +1,26 @@
+#include "collectives/engine/hosts/host_peers.h"
+
+#include "transport/rank_mask.h"
+
+namespace tarpon::hosts {
+
+bool HostPeers::has_news() const {
+  for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
+    if (rank != self_ && is_new(rank, line_->told(rank, number_).state)) return true;
+  }
+  return false;
+}
+
+bool HostPeers::all_hold() const {
+  if (lacking() != 0) return false;
+  for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
+    if (rank != self_ && line_->told(rank, number_).state != CallState::begun) return false;
+  }
+  return true;
+}
+
+std::uint64_t HostPeers::lacking() const {
+  return first_ranks(ranks_) & ~heard_ & ~(std::uint64_t{1} << self_);
+}
+
+}  // namespace tarpon::hosts

@@ -1,0 +1,101 @@
+// The data work of one call in the memory of its host: copies the input in, adds up the slice that
+// this rank owns, spreads the result of that slice, and copies the results out, step by step
+// (host_plan.h).
+//
+// Sums of one host go into the places. Those of several hosts go into the output, from where the
+// caller sends them to the other hosts; their results come there too.
+//
+// Not thread-safe.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "collectives/allreduce.h"
+#include "collectives/engine/hosts/contributions.h"
+#include "collectives/engine/hosts/host_calls.h"
+#include "collectives/engine/hosts/host_line.h"
+#include "collectives/engine/hosts/host_peers.h"
+#include "collectives/engine/hosts/host_plan.h"
+#include "collectives/hosts/host_group.h"
+
+namespace tarpon {
+
+class HostSteps {
+ public:
+  /// All outlive it. The buffers of `call` are its own until it is done. `world`: ranks of the
+  /// communicator. Throws std::bad_alloc.
+  HostSteps(const AllreduceArguments& call, const hosts::HostGroup& group,
+            const hosts::HostPeers& peers, std::uint32_t world);
+
+  /// The function that puts the sums of several hosts together.
+  static ReduceOp function_over_hosts(const AllreduceArguments& call);
+
+  const HostPlan& plan() const { return plan_; }
+  /// How many steps are done with a part.
+  std::uint32_t done(hosts::Part part) const { return done_[static_cast<std::size_t>(part)]; }
+  /// Whether the output is whole.
+  bool is_whole() const { return done(hosts::Part::copy_out) == plan_.steps(); }
+
+  /// The parts of its work, in order.
+  std::span<const hosts::Part> parts() const { return parts_; }
+  /// Works there from now on. REQUIRES: before all functions below; HostLine::begin() with parts().
+  void sit(const hosts::HostCalls::Seat& seat) { seat_ = seat; }
+
+  /// The results of `shard` of this rank's slice are in the output, from its first element on to
+  /// `elements`. Of calls over several hosts.
+  void set_results(std::uint32_t shard, std::uint64_t elements) { results_[shard] = elements; }
+  /// How many elements of `shard` of this rank's slice have been added up over the host.
+  std::uint64_t sums(std::uint32_t shard) const;
+
+  /// Does at most one step of each part. Returns whether it did one.
+  bool move();
+  bool can_move() const;
+  /// What has to come true before can_move(); nullopt: one of several things.
+  std::optional<hosts::Wish> wish() const;
+  /// The local ranks whose work move() waits for. Bit r: local rank r.
+  std::uint64_t lacking() const;
+  /// The call on the line that has the turn which move() waits for; nullopt: it waits for none.
+  std::optional<std::uint32_t> turn() const;
+
+ private:
+  bool may_follow(hosts::Part part, hosts::Part before) const;
+  bool is_result_free(std::uint32_t step) const;
+  bool has_results(std::uint32_t step) const;
+  bool may_copy_in() const;
+  bool may_add_up() const;
+  bool may_spread() const;
+  bool may_copy_out() const;
+  void copy_in();
+  void add_up();
+  void spread();
+  void copy_out();
+  void note_done(hosts::Part part);
+
+  std::uint32_t place(std::uint32_t step) const { return seat_.line->place(seat_.number, step); }
+  const std::byte* input_at(std::uint64_t element) const;
+  std::byte* output_at(std::uint64_t element) const;
+  std::span<const std::byte* const> contributions(std::uint32_t place, std::uint64_t offset,
+                                                  std::uint64_t element);
+  template <typename F>
+  void for_pieces(std::uint32_t step, std::uint32_t owner, F f) const;
+
+  const AllreduceArguments& call_;
+  const hosts::HostPeers& peers_;
+  const std::uint32_t self_;   // local rank
+  const std::uint32_t local_;  // ranks of the host
+  const HostPlan plan_;
+  const std::span<const hosts::Part> parts_;
+  const std::size_t width_;  // bytes of an element
+  Contributions sums_;
+  std::vector<const std::byte*> from_;               // by local rank: contributions()
+  hosts::HostCalls::Seat seat_;                      // after sit()
+  std::array<std::uint32_t, hosts::kParts> done_{};  // by Part
+  std::vector<std::uint64_t> results_;               // by shard: set_results()
+};
+
+}  // namespace tarpon
