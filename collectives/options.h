@@ -101,8 +101,8 @@ struct CommunicatorOptions {
   /// rendezvous comes from TARPON_RENDEZVOUS, else MASTER_ADDR with TARPON_PORT or MASTER_PORT + 1,
   /// else, when all ranks are on this host, a private directory. TARPON_INTERFACE (or
   /// TARPON_SOCKET_IFNAME) names the interface; TARPON_RENDEZVOUS_TIMEOUT, TARPON_PORTS,
-  /// TARPON_DATAPATH, TARPON_CODEC, TARPON_LOSS_TARGET, TARPON_MULTICAST, TARPON_HOSTS and TARPON_FLIGHT
-  /// set the options that their names say, TARPON_SHARES=auto sets learn_shares, and
+  /// TARPON_DATAPATH, TARPON_CODEC, TARPON_LOSS_TARGET, TARPON_MULTICAST, TARPON_HOSTS and
+  /// TARPON_FLIGHT set the options that their names say, TARPON_SHARES=auto sets learn_shares, and
   /// TARPON_ORDER sets Mechanisms::rotation. If the name of rank
   /// 0's host is not known yet, this waits for it as long as for the other ranks, once. Errors: one
   /// line that names the variable, its value and the remedy. Reads the environment as getenv()

@@ -167,15 +167,17 @@ CodecRule codec_rule(std::uint32_t codec) {
 Environment environment_below(const tarpon_options& options) {
   return [rest = process_environment(), datapath = options.datapath != 0,
           target = options.loss_target != 0, codec = options.codec != 0,
-          multicast = options.multicast != 0, hosts = options.no_shared_memory != 0, order = options.fixed_order != 0,
-          ports = given(options.ports), timeout = options.rendezvous_timeout_us != 0,
+          multicast = options.multicast != 0, hosts = options.no_shared_memory != 0,
+          order = options.fixed_order != 0, ports = given(options.ports),
+          timeout = options.rendezvous_timeout_us != 0,
           flight = given(options.flight_directory)](const char* name) {
     const std::string_view variable = name;
     const bool hidden =
         (datapath && variable == "TARPON_DATAPATH") ||
         (target && variable == "TARPON_LOSS_TARGET") || (codec && variable == "TARPON_CODEC") ||
         (multicast && variable == "TARPON_MULTICAST") || (order && variable == "TARPON_ORDER") ||
-        (hosts && variable == "TARPON_HOSTS") || (flight && variable == "TARPON_FLIGHT") || (ports && variable == "TARPON_PORTS") ||
+        (hosts && variable == "TARPON_HOSTS") || (flight && variable == "TARPON_FLIGHT") ||
+        (ports && variable == "TARPON_PORTS") ||
         (timeout && variable == "TARPON_RENDEZVOUS_TIMEOUT");
     return hidden ? std::nullopt : rest(name);
   };

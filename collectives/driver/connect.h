@@ -28,8 +28,8 @@ struct Connection {
   /// Why slots are smaller than the interfaces allow: one line that names the pair of ranks whose
   /// path carries less. Empty: they are not. Alike on all ranks.
   std::string shrunk_slots;
-  std::string multicast;  // as Communicator::multicast()
-  std::string hosts;      // as Communicator::hosts()
+  std::string multicast;                    // as Communicator::multicast()
+  std::string hosts;                        // as Communicator::hosts()
   std::unique_ptr<hosts::SharedHost> host;  // null: the ranks share no memory
   std::unique_ptr<Port> port;
   std::unique_ptr<Membership> membership;  // connected, not started

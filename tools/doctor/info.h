@@ -35,8 +35,8 @@ std::string info_text(const std::vector<InfoSection>& sections);
 nlohmann::json info_results(const std::vector<InfoSection>& sections);
 
 /// The most descriptors that a communicator of `world` ranks holds, with io_uring and up to four
-/// flows, where its ranks share no memory. There may be two fewer before the first wait, which opens a ring. Rank 0 holds two
-/// connections to each other rank: for control and for the mesh.
+/// flows, where its ranks share no memory. There may be two fewer before the first wait, which
+/// opens a ring. Rank 0 holds two connections to each other rank: for control and for the mesh.
 std::uint32_t descriptors_of_rank(Rank rank, std::uint32_t world);
 
 /// Threads of one rank beside its caller: progress, control mesh, flight recorder.
