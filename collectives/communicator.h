@@ -90,7 +90,7 @@ class Communicator {
   /// in one line; empty: it was not asked to. Alike on all ranks. A communicator that is split from
   /// the job does not multicast.
   const std::string& multicast() const;
-  /// How the ranks lie on hosts, and how much memory those of a host share at most
+  /// How the ranks lie on hosts, and how much memory a call shares at most
   /// (CommunicatorOptions::hosts), or "off: " and the reason, in one line; empty where no two ranks
   /// share a host. Alike on all ranks, but for the reason of the rank that cannot share in a
   /// communicator that is split.

@@ -13,6 +13,7 @@ namespace tarpon {
 
 struct RankInfo {
   std::string host;
+  std::uint32_t user = 0;  // effective user id
   std::string network;     // names its network namespace: equal when two ranks share it
   std::string address;     // IPv4, of its UDP socket
   std::uint16_t port = 0;  // UDP

@@ -473,8 +473,8 @@ TARPON_API const char* tarpon_shrunk_slots(const tarpon_communicator* communicat
  * nothing asked for it, and for NULL. Any thread. */
 TARPON_API const char* tarpon_multicast(const tarpon_communicator* communicator);
 
-/* Returns how the ranks lie on hosts, and how much memory those of a host share at most, or "off: "
- * and the reason, in one line; "" where no two ranks share a host, and for NULL. Any thread. */
+/* Returns how the ranks lie on hosts, and how much memory a call shares at most, or "off: " and the
+ * reason, in one line; "" where no two ranks share a host, and for NULL. Any thread. */
 TARPON_API const char* tarpon_hosts(const tarpon_communicator* communicator);
 
 /* ---- AllReduce */

@@ -230,19 +230,6 @@ Result<void> try_multicast(const std::string& refusal, Time deadline, Connection
 
 // ---- memory that ranks of a host share
 
-/// Why the ranks share no memory; empty if they may, as far as these descriptions tell.
-std::string against_sharing(const std::vector<RankInfo>& ranks) {
-  const bool one_host = layout_of(ranks).count() == 1;
-  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    const RankInfo& info = ranks[rank];
-    if (!info.shares_nothing.empty()) return fmt::format("rank {}: {}", rank, info.shares_nothing);
-    if (one_host && !info.wants_network.empty()) {
-      return fmt::format("rank {}: {}", rank, info.wants_network);
-    }
-  }
-  return ranks.size() == 1 ? "one rank" : "";
-}
-
 /// Shares memory with the other ranks. Null if a rank cannot; the info of the offer says why if it
 /// is this one.
 std::unique_ptr<hosts::SharedHost> share_memory(Offer& offer, ControlChannel& control,

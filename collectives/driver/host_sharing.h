@@ -17,6 +17,9 @@ inline constexpr Duration kSharingPatience = 5s;
 /// Ranks of one network namespace share a host.
 hosts::HostLayout layout_of(const std::vector<RankInfo>& ranks);
 
+/// Why the ranks share no memory; empty if they may, as far as these descriptions tell.
+std::string against_sharing(const std::vector<RankInfo>& ranks);
+
 /// Communicator::hosts() where the ranks share memory.
 std::string sharing_text(const hosts::HostLayout& layout);
 

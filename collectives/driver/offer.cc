@@ -93,6 +93,7 @@ void offer_memory(const CommunicatorOptions& options, Offer& offer) {
 Offer make_offer(CommunicatorOptions& options, const std::string& local_address) {
   Offer offer;
   offer.info.host = host_name();
+  offer.info.user = ::geteuid();
   offer.info.network = network_name();
   if (auto found = rendezvous::fill_network(options, local_address); !found) {
     offer.info.refuse(found.error());

@@ -33,7 +33,11 @@ std::uint64_t bytes_of_place(const HostShape& shape) {
 }  // namespace
 
 std::uint64_t HostMemory::bytes(const HostShape& shape) {
-  return places_at(shape) + std::uint64_t{shape.lines()} * shape.places * bytes_of_place(shape);
+  return places_at(shape) + std::uint64_t{shape.lines()} * bytes_of_line(shape);
+}
+
+std::uint64_t HostMemory::bytes_of_line(const HostShape& shape) {
+  return shape.places * bytes_of_place(shape);
 }
 
 std::atomic<std::uint64_t>& HostMemory::sleep_word(std::uint32_t rank) const {

@@ -101,6 +101,8 @@ struct HostShape {
 class HostMemory {
  public:
   static std::uint64_t bytes(const HostShape& shape);
+  /// Of the places of a line.
+  static std::uint64_t bytes_of_line(const HostShape& shape);
 
   /// `base`: bytes(shape) bytes, aligned to a page, zero when the first rank looks at them, which
   /// outlive this object.

@@ -9,6 +9,7 @@ namespace {
 RankInfo some() {
   RankInfo info;
   info.host = "node1";
+  info.user = 1000;
   info.network = "0b7c net:[4026531840]";
   info.address = "10.0.0.1";
   info.port = 40000;

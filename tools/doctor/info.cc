@@ -137,7 +137,8 @@ InfoSection limit_section() {
               format_bytes(endpoint.retain_bytes) + " unless --retain says otherwise"),
        number(
            "host_bytes", "memory of a host", shared_bytes(most),
-           fmt::format("up to {} with 2 ranks that share it, {} with {}; calls take what they use",
+           fmt::format("addresses for {} with 2 ranks that share it, {} with {}; calls take what "
+                       "they use",
                        format_bytes(shared_bytes(2)), format_bytes(shared_bytes(most)), most)),
        number("remembered_tags", "tags remembered", endpoint.remembered_tags,
               fmt::format("{}", endpoint.remembered_tags)),

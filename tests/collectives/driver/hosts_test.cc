@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "collectives/driver/host_sharing.h"
 #include "collectives/hosts/shared_host.h"
 #include "collectives/reserved_tags.h"
 #include "tests/support/live_job.h"
@@ -36,7 +37,7 @@ TEST(HostsTest, ranks_of_a_host__share_memory_by_default) {
   const Ranks job = connect(4, Datapath::automatic);
   ASSERT_EQ(job.size(), 4u);
   on_all(4, [&](Rank rank) {
-    EXPECT_THAT(job[rank]->hosts(), StartsWith("4 ranks on one host; they share at most "));
+    EXPECT_THAT(job[rank]->hosts(), StartsWith("4 ranks on one host; calls share up to 10 MiB "));
     for (const std::size_t count : {std::size_t{0}, std::size_t{7}, std::size_t{3'000'000}}) {
       std::vector<float> values = input(rank, count);
       const Report report = sum_of(*job[rank], values);
@@ -66,6 +67,16 @@ Ranks split_in_two(const Ranks& job) {
   return parts;
 }
 
+TEST(HostsTest, ranks_of_two_users__share_nothing_and_are_named) {
+  std::vector<RankInfo> ranks(4);
+  for (const Rank rank : {Rank{1}, Rank{3}}) ranks[rank].network = "another host";
+  EXPECT_EQ(against_sharing(ranks), "");
+  ranks[3].user = 1000;
+  EXPECT_EQ(against_sharing(ranks), "ranks 1 and 3 of a host run as users 0 and 1000");
+  ranks[1].user = 1000;
+  EXPECT_EQ(against_sharing(ranks), "");
+}
+
 TEST(HostsTest, communicator_that_is_split__has_memory_of_its_own) {
   const Ranks job = connect(5, Datapath::automatic);
   ASSERT_EQ(job.size(), 5u);
@@ -73,7 +84,7 @@ TEST(HostsTest, communicator_that_is_split__has_memory_of_its_own) {
   on_all(5, [&](Rank rank) {
     Communicator& part = *parts[rank];
     const std::uint32_t size = part.world_size();
-    EXPECT_THAT(part.hosts(), StartsWith(std::to_string(size) + " ranks on one host; they share"));
+    EXPECT_THAT(part.hosts(), StartsWith(std::to_string(size) + " ranks on one host; calls share"));
     for (std::uint32_t round = 0; round < 20; ++round) {
       const std::size_t count = round == 7 ? 1'000'000 : 100;
       std::vector<float> mine = input(part.rank(), count, round), all = input(rank, count, round);
