@@ -85,7 +85,8 @@ class HostPlan {
   /// Pieces begin at multiples of kShardAlignment, so that two ranks do not write to one cache
   /// line.
   std::uint64_t piece_of(const hosts::HostShape& shape) const {
-    const std::uint64_t bytes = shape.place_bytes / (std::uint64_t{owners_} * hosts_);
+    const std::uint64_t shards = std::max<std::uint64_t>(1, std::uint64_t{owners_} * hosts_);
+    const std::uint64_t bytes = shape.place_bytes / shards;
     const std::uint64_t units = std::max<std::uint64_t>(1, bytes / kShardAlignment);
     return units * kShardAlignment / element_bytes_;
   }

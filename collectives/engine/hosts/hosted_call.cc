@@ -9,13 +9,12 @@ namespace {
 using hosts::CallState;
 using hosts::HostCalls;
 using hosts::HostGroup;
-using hosts::HostLine;
 using hosts::Part;
 using hosts::position;
 
 }  // namespace
 
-HostedCall::HostedCall(const Setting& setting, std::shared_ptr<PendingCall> call,
+HostedCall::HostedCall(const Setting& setting, const std::shared_ptr<PendingCall>& call,
                        Endpoint& endpoint, hosts::HostCalls& calls, Time submitted, Time now)
     : ScheduledCall(setting, call, endpoint, submitted, now,
                     program_of(setting, *call, calls.group())),

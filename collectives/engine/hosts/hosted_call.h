@@ -27,7 +27,7 @@ namespace tarpon {
 class HostedCall : public ScheduledCall, private hosts::HostWork {
  public:
   /// As TarCall. `calls` outlives the call. REQUIRES: may_run_bounded() is false.
-  HostedCall(const Setting& setting, std::shared_ptr<PendingCall> call, Endpoint& endpoint,
+  HostedCall(const Setting& setting, const std::shared_ptr<PendingCall>& call, Endpoint& endpoint,
              hosts::HostCalls& calls, Time submitted, Time now);
   ~HostedCall() override;
 
