@@ -307,29 +307,32 @@ TEST(HostedCallTest, many_calls__of_several_tags_match_in_any_order_of_submissio
 
 // -- ranks that do not take part -----------------------------------------------------------------
 
-/// Elements; the number of hosts, over which the ranks go round; the tag.
-class HostedFaults : public testing::TestWithParam<std::tuple<std::uint64_t, int, std::uint32_t>> {
+/// Elements; the host of each rank; the tag.
+using FaultCase = std::tuple<std::uint64_t, std::vector<int>, std::uint32_t>;
+
+class HostedFaults : public testing::TestWithParam<FaultCase> {
  protected:
+  std::uint64_t count() const { return std::get<0>(GetParam()); }
+  SimulatedJobOptions job_of() const { return several_hosts(std::get<1>(GetParam())); }
+  std::uint16_t ranks() const { return job_of().ranks; }
   std::uint32_t tag() const { return std::get<2>(GetParam()); }
   AllreduceArguments call(Buffers<float>& buffers, Rank rank) const {
     AllreduceArguments result = hosted(buffers, rank);
     result.tag = tag();
     return result;
   }
-  std::uint64_t count() const { return std::get<0>(GetParam()); }
-  SimulatedJobOptions job_of(int ranks) const {
-    std::vector<int> hosts;
-    for (int rank = 0; rank < ranks; ++rank) hosts.push_back(rank % std::get<1>(GetParam()));
-    return several_hosts(hosts);
-  }
 };
-INSTANTIATE_TEST_SUITE_P(Sizes, HostedFaults,
-                         testing::Combine(testing::Values(64, 60'000), testing::Values(1, 2),
-                                          testing::Values(0, 1000)));
+INSTANTIATE_TEST_SUITE_P(
+    Jobs, HostedFaults,
+    testing::Combine(testing::Values(64, 60'000),
+                     testing::Values(std::vector{0, 0, 0, 0}, std::vector{0, 1, 0},
+                                     std::vector{0, 0, 0, 1, 1, 1}, std::vector{0, 1, 0, 1, 0},
+                                     std::vector{0, 0, 1, 1, 1}),
+                     testing::Values(0, 1000)));
 
 TEST_P(HostedFaults, absent_rank__is_named_on_all_and_the_next_call_matches) {
-  SimulatedJob job(job_of(4));
-  Buffers<float> buffers(4, count(), true), more(4, count(), true, 5);
+  SimulatedJob job(job_of());
+  Buffers<float> buffers(ranks(), count(), true), more(ranks(), count(), true, 5);
   const auto arguments = [&](Rank rank) {
     AllreduceArguments result = call(buffers, rank);
     result.deadline = 200ms;
@@ -346,7 +349,7 @@ TEST_P(HostedFaults, absent_rank__is_named_on_all_and_the_next_call_matches) {
   ASSERT_TRUE(job.finish());
   EXPECT_EQ(late->report.status, Status::aborted);
   EXPECT_EQ(late->report.abort_reason, AbortReason::late);
-  const std::vector<float> result = by_hosts(job_of(4), more, ReduceOp::sum, 1);
+  const std::vector<float> result = by_hosts(job_of(), more, ReduceOp::sum, 1);
   const Calls next = job.submit_all([&](Rank rank) { return call(more, rank); });
   ASSERT_TRUE(job.finish());
   for (const auto& one : next) ASSERT_EQ(one->report.status, Status::complete);
@@ -354,9 +357,9 @@ TEST_P(HostedFaults, absent_rank__is_named_on_all_and_the_next_call_matches) {
 }
 
 TEST_P(HostedFaults, late_rank__is_waited_for) {
-  SimulatedJob job(job_of(3));
-  Buffers<float> buffers(3, count(), true);
-  const std::vector<float> result = by_hosts(job_of(3), buffers, ReduceOp::sum, 0);
+  SimulatedJob job(job_of());
+  Buffers<float> buffers(ranks(), count(), true);
+  const std::vector<float> result = by_hosts(job_of(), buffers, ReduceOp::sum, 0);
   Calls calls = job.submit_all([&](Rank rank) { return call(buffers, rank); }, {1});
   job.run_for(8s);  // longer than a silent rank lives: it answers
   calls.push_back(job.submit(1, call(buffers, 1)));
@@ -366,8 +369,8 @@ TEST_P(HostedFaults, late_rank__is_waited_for) {
 }
 
 TEST_P(HostedFaults, refusing_rank__ends_the_call_on_all) {
-  SimulatedJob job(job_of(3));
-  Buffers<float> buffers(3, count(), true);
+  SimulatedJob job(job_of());
+  Buffers<float> buffers(ranks(), count(), true);
   const auto run = [&](bool refuses) {
     const Calls calls = job.submit_all([&](Rank rank) {
       AllreduceArguments arguments = call(buffers, rank);
@@ -389,8 +392,8 @@ TEST_P(HostedFaults, refusing_rank__ends_the_call_on_all) {
 
 TEST_P(HostedFaults, mismatch__names_the_field_and_the_rank) {
   for (const bool by_network : {false, true}) {
-    SimulatedJob job(job_of(3));
-    Buffers<float> buffers(3, count(), true);
+    SimulatedJob job(job_of());
+    Buffers<float> buffers(ranks(), count(), true);
     const Calls calls = job.submit_all([&](Rank rank) {
       AllreduceArguments arguments = call(buffers, rank);
       if (rank == 1 && by_network) arguments.algorithm = Algorithm::tar;
@@ -410,8 +413,8 @@ TEST_P(HostedFaults, mismatch__names_the_field_and_the_rank) {
 }
 
 TEST_P(HostedFaults, dead_rank__ends_the_call_with_the_evidence) {
-  SimulatedJob job(job_of(3));
-  Buffers<float> buffers(3, count(), true);
+  SimulatedJob job(job_of());
+  Buffers<float> buffers(ranks(), count(), true);
   const Calls calls = job.submit_all([&](Rank rank) { return call(buffers, rank); }, {2});
   job.run_for(1ms);
   job.kill(2);
@@ -425,8 +428,8 @@ TEST_P(HostedFaults, dead_rank__ends_the_call_with_the_evidence) {
 }
 
 TEST_P(HostedFaults, death__is_told_by_the_mesh_alone) {
-  SimulatedJob job(job_of(3));
-  Buffers<float> buffers(3, count(), true);
+  SimulatedJob job(job_of());
+  Buffers<float> buffers(ranks(), count(), true);
   const Calls calls = job.submit_all([&](Rank rank) { return call(buffers, rank); }, {2});
   job.run_for(1ms);
   job.kill(2);
@@ -439,13 +442,17 @@ TEST_P(HostedFaults, death__is_told_by_the_mesh_alone) {
 }
 
 TEST_P(HostedFaults, rank_that_left__ends_later_calls_and_serves_its_own) {
-  SimulatedJob job(job_of(3));
-  Buffers<float> buffers(3, count(), true), more(3, count(), true);
+  SimulatedJob job(job_of());
+  Buffers<float> buffers(ranks(), count(), true), more(ranks(), count(), true);
   const auto first = job.submit(2, call(buffers, 2));
   Calls calls{job.submit(0, call(buffers, 0))};
   job.run_for(1ms);
-  for (const Rank rank : {Rank{0}, Rank{1}}) job[rank].learn(left(2, {{tag(), 1}}), job.now());
-  calls.push_back(job.submit(1, call(buffers, 1)));
+  for (Rank rank = 0; rank < ranks(); ++rank) {
+    if (rank != 2) job[rank].learn(left(2, {{tag(), 1}}), job.now());
+  }
+  for (Rank rank = 1; rank < ranks(); ++rank) {
+    if (rank != 2) calls.push_back(job.submit(rank, call(buffers, rank)));
+  }
   ASSERT_TRUE(job.finish());
   for (const auto& one : calls) EXPECT_EQ(one->report.status, Status::complete);
   EXPECT_EQ(first->report.status, Status::complete);
@@ -456,8 +463,8 @@ TEST_P(HostedFaults, rank_that_left__ends_later_calls_and_serves_its_own) {
 
 TEST_P(HostedFaults, stopped_rank__is_waited_for_until_the_deadline_and_then_named) {
   for (const Duration pause : {Duration(100ms), Duration(3s)}) {
-    SimulatedJob job(job_of(3));
-    Buffers<float> buffers(3, count(), true);
+    SimulatedJob job(job_of());
+    Buffers<float> buffers(ranks(), count(), true);
     const auto arguments = [&](Rank rank) {
       AllreduceArguments result = call(buffers, rank);
       result.deadline = 1s;
@@ -515,8 +522,8 @@ TEST(HostedCallTest, rank_that_stood_still__takes_the_result_that_is_there) {
 }
 
 TEST_P(HostedFaults, stopped_rank_that_had_begun__is_found_silent) {
-  SimulatedJob job(job_of(3));
-  Buffers<float> buffers(3, count(), true);
+  SimulatedJob job(job_of());
+  Buffers<float> buffers(ranks(), count(), true);
   job.submit(2, call(buffers, 2));
   job.stop(2);  // it has begun, and copied nothing in
   job.submit_all([&](Rank rank) { return call(buffers, rank); }, {2});
@@ -526,8 +533,8 @@ TEST_P(HostedFaults, stopped_rank_that_had_begun__is_found_silent) {
 }
 
 TEST_P(HostedFaults, given_up__on_all_ranks_with_the_rank_to_blame) {
-  SimulatedJob job(job_of(3));
-  Buffers<float> buffers(3, count(), true);
+  SimulatedJob job(job_of());
+  Buffers<float> buffers(ranks(), count(), true);
   const Calls calls = job.submit_all([&](Rank rank) { return call(buffers, rank); }, {2});
   job.run_for(1ms);
   job[0].abort(job.now());
@@ -541,8 +548,8 @@ TEST_P(HostedFaults, given_up__on_all_ranks_with_the_rank_to_blame) {
 }
 
 TEST_P(HostedFaults, dropped_calls__touch_no_buffer_afterwards) {
-  SimulatedJob job(job_of(2));
-  auto buffers = std::make_unique<Buffers<float>>(2, count(), true);
+  SimulatedJob job(job_of());
+  auto buffers = std::make_unique<Buffers<float>>(ranks(), count(), true);
   const auto one = job.submit(0, call(*buffers, 0));
   job.run_for(1ms);
   job[0].drop_calls(job.now());
