@@ -22,8 +22,8 @@ class NearWork {
   /// one of OperationSpec::near.
   void begun(Rank peer, const Signature& signature, Time now);
 
-  /// This rank lacks data of these near peers at present, for blame and for the status socket. Bit
-  /// r: rank r.
+  /// This rank lacks data of these peers at present, for blame and for the status socket. Bit r:
+  /// rank r.
   void awaits(std::uint64_t peers);
 
   /// Nothing more comes of `stage` by other ways than packets. Closes it if its messages have come

@@ -197,13 +197,15 @@ constexpr Lender lender_of(OperationHandle operation) {
   return (Lender{operation.generation} << 32 | operation.index) + 1;
 }
 
+inline constexpr std::uint64_t kAllReceivers = ~std::uint64_t{0};
+
 /// A closed operation's messages, kept so that peers can still ask for them.
 struct Retained {
   explicit Retained(std::pmr::memory_resource* memory = std::pmr::new_delete_resource())
       : bytes(memory), contributors(memory) {}
 
   std::uint8_t stage = 0;
-  std::uint64_t receivers = ~std::uint64_t{0};   // bit r: rank r gets the message
+  std::uint64_t receivers = kAllReceivers;       // bit r: rank r gets the message
   std::pmr::vector<std::byte> bytes;             // one message, the same for all receivers
   std::pmr::vector<std::uint64_t> contributors;  // per slot
 };

@@ -28,7 +28,7 @@ class OperationView {
   /// Progress of the message from `peer` in `stage`; zeros when there is none.
   MessageProgress progress(std::uint8_t stage, Rank peer) const;
 
-  /// The near peers whose data lacks, as NearWork::awaits() said last. Bit r: rank r.
+  /// The peers whose data lacks, as NearWork::awaits() said last. Bit r: rank r.
   std::uint64_t awaited_near() const;
 
   /// The time that `peer` expects the operation to take, in units of 16 us; 0: unknown.

@@ -67,7 +67,7 @@ std::shared_ptr<Communicator::State> Communicator::State::split(State& parent,
       membership_options(parent.job_->given(), options.endpoint), members);
   if (!membership) return nullptr;
   auto state = State::own(new State(parent, options, std::move(membership), members));
-  if (parent.shares_hosts()) state->offer_memory();
+  state->offer_memory(parent);
   return state;
 }
 
@@ -98,9 +98,14 @@ Result<void> Communicator::State::open(Time deadline) {
 
 /// Opens the door where this rank hands memory over. The others come once they know, by the mesh,
 /// that this rank is there.
-void Communicator::State::offer_memory() {
+void Communicator::State::offer_memory(const State& parent) {
   hosts::HostLayout layout = layout_of(ranks_);
   if (layout.count() == ranks_.size()) return;
+  const std::string against = against_sharing(ranks_);
+  if (!parent.shares_hosts() || !against.empty()) {
+    hosts_ = parent.shares_hosts() ? "off: " + against : parent.hosts_;
+    return;
+  }
   const Rank self = options_.endpoint.rank;
   const Rank lowest = layout.hosts[layout.host_of(self)].front();
   sharing_.emplace();
@@ -116,10 +121,12 @@ void Communicator::State::offer_memory() {
 Result<void> Communicator::State::share_memory(Time deadline) {
   Sharing sharing = *std::move(sharing_);
   sharing_.reset();
-  auto shared = sharing.door ? hosts::SharedHost::share(
-                                   *std::move(sharing.door), sharing.options,
-                                   std::min(deadline, monotonic_now() + kSharingPatience))
-                             : fail(sharing.door.error());
+  const Time now = monotonic_now();
+  // The agreement needs time as well.
+  const Time until = now + std::min(kSharingPatience, (deadline - now) / 2);
+  auto shared = sharing.door
+                    ? hosts::SharedHost::share(*std::move(sharing.door), sharing.options, until)
+                    : Result<std::unique_ptr<hosts::SharedHost>>(fail(sharing.door.error()));
   constexpr std::int32_t kNoRank = std::numeric_limits<std::int32_t>::max();
   std::int32_t without = shared ? kNoRank : sharing.options.self;
   const auto call =

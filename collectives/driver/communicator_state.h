@@ -110,7 +110,7 @@ class Communicator::State {
 
   State(State& parent, const EngineOptions& options, std::unique_ptr<Membership> membership,
         const std::vector<Rank>& members);
-  void offer_memory();
+  void offer_memory(const State& parent);
   Result<void> share_memory(Time deadline);
   void start();
   void learn(const Fact& fact);

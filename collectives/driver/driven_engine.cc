@@ -18,7 +18,7 @@ DrivenEngine::DrivenEngine(Engine& engine, const EndpointOptions& self, PortLine
 
 bool DrivenEngine::has_work(Time now) const {
   return !quiet_ || line_.has_packets() || engine_.outstanding() > 0 ||
-         engine_.next_deadline() <= now;
+         engine_.next_deadline() <= now || engine_.host_calls().can_move();
 }
 
 DrivenEngine::Round DrivenEngine::progress(bool piece_has_ended) {

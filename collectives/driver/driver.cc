@@ -299,7 +299,7 @@ void Driver::sleep(Lock& lock, Time limit) {
     return;
   }
   if (host_moves(limit)) return step_aside(lock);
-  if (!fall_asleep()) return;
+  if (!fall_asleep()) return step_aside(lock);
   Time until = limit;
   for (const DrivenEngine* const one : driven_) {
     until = std::min(until, one->engine().next_deadline());
@@ -336,8 +336,12 @@ bool Driver::host_moves(Time limit) {
 
 /// Has the other ranks of the host ring from now on. Returns false if there is something to do.
 bool Driver::fall_asleep() {
-  return std::all_of(driven_.begin(), driven_.end(),
-                     [](DrivenEngine* one) { return one->engine().host_calls().fall_asleep(); });
+  for (DrivenEngine* const one : driven_) {
+    if (one->engine().host_calls().fall_asleep()) continue;
+    for (DrivenEngine* const awake : driven_) awake->engine().host_calls().wake();
+    return false;
+  }
+  return true;
 }
 
 /// Runs a piece of work without the mutex, so that others may submit, abort and look meanwhile.

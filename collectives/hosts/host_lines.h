@@ -16,7 +16,7 @@ inline constexpr std::uint32_t kOwnTagsBelow = 16;
 inline constexpr std::uint32_t kOwnLines = kOwnTagsBelow + 1;
 /// Lines for the calls of all other tags: so many of these are open at once. The others wait for
 /// their turn, in the order of submission: ranks that have more calls open have to submit them in
-/// one order. A line costs memory only while it is used.
+/// one order. A line costs memory from its first use on.
 inline constexpr std::uint32_t kCommonLines = 111;
 
 /// The line of `tag`; nullopt: each of its calls gets a common line.

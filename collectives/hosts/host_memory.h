@@ -65,8 +65,8 @@ enum class CallState : std::uint32_t {
 
 /// What a rank says about a line.
 struct alignas(64) Board {
-  /// A rank begins call n + kCalls only when all ranks have ended call n, or have given up calls
-  /// after it: at most 8 run at once.
+  /// A rank begins call n + kCalls only when all ranks are through with the places of call n, or
+  /// have given up calls after it: at most 8 run at once.
   static constexpr std::uint32_t kCalls = 32;
 
   std::array<std::atomic<Position>, kParts> done;  // by Part

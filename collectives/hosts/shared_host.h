@@ -27,7 +27,7 @@ namespace tarpon::hosts {
 inline constexpr std::size_t kMostLocalRanks = 64;
 using BellNames = std::array<BellName, kMostLocalRanks>;  // by local rank
 
-/// Where a rank hands memory over: a socket that listens, with a random name.
+/// Where a rank hands memory over: a socket that listens.
 struct Door {
   FileDescriptor socket;
   std::string name;
@@ -40,7 +40,7 @@ Result<Door> open_door(const std::string& name = {});
 class SharedHost {
  public:
   struct Options {
-    HostLayout layout;  // of the job
+    HostLayout layout;  // of the communicator
     Rank self = 0;
     std::uint32_t job = 0;         // cookie: a process without it gets nothing
     std::string lowest_door = {};  // name of the door of the lowest rank

@@ -1,7 +1,5 @@
 #include "transport/endpoint/passed_peers.h"
 
-#include <algorithm>
-
 #include "transport/operation/open_operation.h"
 #include "transport/rank_mask.h"
 #include "transport/tags/passed_news.h"
@@ -62,10 +60,8 @@ void PassedPeers::release(TagState& tag_state) {
   parts_.tags.release(tag_state, before(first, passed) ? first : passed);
   if (serves_left && before(end, passed)) parts_.tags.release(tag_state, end, passed);
   // Ranks that get nothing of a result may be behind for long, or say late how far they are.
-  const std::uint64_t others = first_ranks(parts_.options.world_size) & ~bit(parts_.options.rank);
   parts_.tags.release_if(tag_state, [&](const KeptResult& kept) {
-    const std::uint64_t receivers = kept.data->receivers & others;
-    return receivers != others && have_passed(tag_state, receivers, kept.number);
+    return have_passed(tag_state, kept.data->receivers, kept.number);
   });
   if (all_are_through(tag_state)) look_at(tag_state.tag);
 }
@@ -73,10 +69,11 @@ void PassedPeers::release(TagState& tag_state) {
 /// Whether `peers` have passed operation `number`. Bit r: rank r.
 bool PassedPeers::have_passed(const TagState& tag_state, std::uint64_t peers,
                               std::uint32_t number) const {
-  const std::vector<Rank> ranks = ranks_of(peers);
-  return std::all_of(ranks.begin(), ranks.end(), [&](Rank peer) {
-    return before(number, passed_by(tag_state, peer, parts_.participants));
-  });
+  for (Rank peer = 0; peer < parts_.options.world_size; ++peer) {
+    if ((peers & bit(peer)) == 0 || peer == parts_.options.rank) continue;
+    if (!before(number, passed_by(tag_state, peer, parts_.participants))) return false;
+  }
+  return true;
 }
 
 /// Whether no peer, nor this rank, is still at an operation of this tag, or late.

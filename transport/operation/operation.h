@@ -107,7 +107,7 @@ struct Operation {
   CallTerms terms{};
   bool tells_terms = false;
   std::uint64_t near = 0;          // as OperationSpec::near
-  std::uint64_t awaited_near = 0;  // near peers that lack something, as the caller says
+  std::uint64_t awaited_near = 0;  // peers that lack something, as the caller says
   std::uint16_t stage_time = 0;
   bool asks_if_late = false;  // bounded
   Inquiry inquiry;

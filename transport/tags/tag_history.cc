@@ -122,6 +122,7 @@ std::uint64_t TagHistory::memory_of(const Retained& result) {
 void TagHistory::retain(TagState& tag_state, KeptResult kept) {
   retained_bytes_ += memory_of(*kept.data);
   ++retained_entries_;
+  tag_state.kept_for_some += kept.data->receivers == kAllReceivers ? 0 : 1;
   kept.order = results_++;
   // Operations of a tag may close out of order, by a few numbers.
   auto place = tag_state.kept.end();
@@ -136,10 +137,15 @@ const KeptResult* TagHistory::find_kept(const TagState& tag_state, std::uint32_t
   return found == tag_state.kept.end() || found->number != number ? nullptr : &*found;
 }
 
+void TagHistory::note_released(TagState& tag_state, const KeptResult& kept) {
+  retained_bytes_ -= memory_of(*kept.data);
+  --retained_entries_;
+  tag_state.kept_for_some -= kept.data->receivers == kAllReceivers ? 0 : 1;
+}
+
 void TagHistory::release(TagState& tag_state, std::uint32_t passed) {
   while (!tag_state.kept.empty() && before(tag_state.kept.front().number, passed)) {
-    retained_bytes_ -= memory_of(*tag_state.kept.front().data);
-    --retained_entries_;
+    note_released(tag_state, tag_state.kept.front());
     tag_state.kept.pop_front();
   }
 }
@@ -150,8 +156,7 @@ void TagHistory::release(TagState& tag_state, std::uint32_t first, std::uint32_t
                    [&](const KeptResult& kept) { return !before(kept.number, first); });
   auto to = from;
   for (; to != tag_state.kept.end() && before(to->number, end); ++to) {
-    retained_bytes_ -= memory_of(*to->data);
-    --retained_entries_;
+    note_released(tag_state, *to);
   }
   tag_state.kept.erase(from, to);
 }

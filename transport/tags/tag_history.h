@@ -7,7 +7,8 @@
 // fresh tag for every call: time and memory do not grow with the tags that were ever used.
 //
 // Retained results are limited in bytes of memory and in entries. Looking a tag up, retaining a
-// result and releasing it take constant time.
+// result and releasing it take constant time; a search among results that are not for all ranks
+// takes time in their number.
 //
 // Not thread-safe. No clock inside.
 #pragma once
@@ -76,6 +77,7 @@ struct TagState {
   std::vector<NumberRange> early_aborts_of;    // by peer: operations whose ABORT came before it
                                                // could be kept, and those between
   std::deque<KeptResult> kept;                 // by number, oldest first; TagHistory's to change
+  std::size_t kept_for_some = 0;               // of them: those not for all ranks
   std::vector<PastOperation> past;             // the latest ones; a ring once it is full
   std::size_t next_past = 0;                   // its oldest entry
   std::vector<Aborted> aborted;                // in the order in which they ended
@@ -161,7 +163,7 @@ class TagHistory {
   void release(TagState& tag_state, std::uint32_t passed);
   /// Frees what is kept of operations from `first` on, before `end`.
   void release(TagState& tag_state, std::uint32_t first, std::uint32_t end);
-  /// Frees the results for which `is_done(result)`.
+  /// Frees the results that are not for all ranks, and for which `is_done(result)`.
   template <typename IsDone>
   void release_if(TagState& tag_state, IsDone is_done);
   /// Whether a result of `bytes` more fits the limits. Always true when nothing is retained.
@@ -174,6 +176,7 @@ class TagHistory {
   static constexpr std::size_t kIdleStates = 64;      // kept for the next tags
   static constexpr std::size_t kActiveTags = 65'536;  // above this nothing is retained
   static std::uint64_t memory_of(const Retained& result);
+  void note_released(TagState& tag_state, const KeptResult& kept);
 
   const Limits limits_;
   std::vector<std::unique_ptr<TagState>> active_;
@@ -188,10 +191,10 @@ class TagHistory {
 
 template <typename IsDone>
 void TagHistory::release_if(TagState& tag_state, IsDone is_done) {
+  if (tag_state.kept_for_some == 0) return;
   std::erase_if(tag_state.kept, [&](const KeptResult& kept) {
-    if (!is_done(kept)) return false;
-    retained_bytes_ -= memory_of(*kept.data);
-    --retained_entries_;
+    if (kept.data->receivers == kAllReceivers || !is_done(kept)) return false;
+    note_released(tag_state, kept);
     return true;
   });
 }

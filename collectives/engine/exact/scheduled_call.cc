@@ -137,7 +137,9 @@ void ScheduledCall::copy_kept(Time now) {
   if (executor_.confirms_kept() && now >= deadline_ && !has_room) return;
   copy_ = std::make_unique<Retained>(setting_.memory);
   copy_->stage = executor_.kept_stage();
-  copy_->receivers = executor_.kept_receivers();
+  const std::uint64_t receivers = executor_.kept_receivers();
+  const bool all = receivers == (first_ranks(setting_.world) & ~bit(setting_.rank));
+  copy_->receivers = all ? kAllReceivers : receivers;
   copy_->bytes.reserve(executor_.kept_bytes());
   copy_->contributors.reserve(executor_.kept_slots());
   work_.add(executor_.kept_slots(), setting_.slot_bytes,

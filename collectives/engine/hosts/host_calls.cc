@@ -54,12 +54,15 @@ std::uint64_t HostCalls::lacking(std::uint32_t common) const {
 std::optional<CallName> HostCalls::binding(std::uint32_t common) const {
   const Binding& binding = group_->memory.binding(common);
   if (binding.count.load(std::memory_order_acquire) != taken_[common] + 1) return std::nullopt;
-  const std::uint64_t call = binding.call.load(std::memory_order_relaxed);
-  return CallName{static_cast<std::uint32_t>(call >> 32), static_cast<std::uint32_t>(call)};
+  const std::uint64_t word = binding.call.load(std::memory_order_relaxed);
+  const CallName call{static_cast<std::uint32_t>(word >> 32), static_cast<std::uint32_t>(word)};
+  if (own_line(call.tag)) return std::nullopt;  // garbage
+  return call;
 }
 
-/// How many common lines have been used.
+/// How many common lines have been used. The lowest rank does not believe what it has told.
 std::uint32_t HostCalls::used_lines() const {
+  if (binds()) return used_;
   const auto all = static_cast<std::uint32_t>(taken_.size());
   return std::min(all, group_->memory.used_lines().load(std::memory_order_acquire));
 }
@@ -84,17 +87,19 @@ std::optional<HostCalls::Seat> HostCalls::take_seat(const CallName& call) {
     Binding& binding = group_->memory.binding(*common);
     binding.call.store(std::uint64_t{call.tag} << 32 | call.number, std::memory_order_relaxed);
     binding.count.store(number + 1, std::memory_order_release);
-    std::atomic<std::uint32_t>& used = group_->memory.used_lines();
-    if (*common >= used_lines()) used.store(*common + 1, std::memory_order_release);
+    used_ = std::max(used_, *common + 1);
+    group_->memory.used_lines().store(used_, std::memory_order_release);
   }
   return Seat{&lines_[group_->memory.shape().own_lines + *common], number};
 }
 
 std::uint64_t HostCalls::seat_lacks() const {
-  if (!binds()) return 1;
   std::uint64_t ranks = 0;
-  for (std::uint32_t common = 0; common < used_lines(); ++common) ranks |= lacking(common);
-  return ranks;
+  for (const HostWork* const work : open_) {
+    if (used_lines() == taken_.size() && work->has_line()) ranks |= work->lacks();
+  }
+  const Rank lowest = group_->ranks()[0];
+  return ranks == 0 && !binds() ? bit(lowest) : ranks;
 }
 
 void HostCalls::pass_over(const CallName& call, const HostLine::Ending& ending) {
@@ -111,6 +116,7 @@ void HostCalls::settle(const std::function<bool(const CallName&)>& begun) {
   bool told = false;
   for (auto one = passed_.begin(); one != passed_.end();) {
     const std::optional<Seat> seat = take_seat(one->call);
+    if (!seat && binds()) break;  // no line is free
     if (!seat) {
       ++one;
       continue;

@@ -48,6 +48,8 @@ class HostWork {
   virtual CallName name() const = 0;
   /// The ranks for which it waits. Bit r: rank r of the communicator.
   virtual std::uint64_t lacks() const = 0;
+  /// Whether it works on a line.
+  virtual bool has_line() const = 0;
   /// Does the work that the memory allows.
   virtual void move(Time now) = 0;
   /// Whether move() does something.
@@ -77,15 +79,13 @@ class HostCalls {
   std::optional<Seat> take_seat(const CallName& call);
   /// Whether take_seat() would return one.
   bool has_seat(const CallName& call) const { return find_line(call).has_value(); }
-  /// The local ranks that hold up the seat of a call that has none: the lowest rank, which has not
-  /// begun the call; at the lowest rank those that are not through with earlier calls. Bit r: local
-  /// rank r.
+  /// The ranks that hold up the seat of a call that has none: the lowest rank of the host, which
+  /// has not begun the call. Where all lines are in use: those for which calls with a line wait.
+  /// Bit r: rank r of the communicator.
   std::uint64_t seat_lacks() const;
 
   /// This rank does not begin the call, or ends it before it has a seat: tells the other ranks why.
   void pass_over(const CallName& call, const HostLine::Ending& ending);
-
-  HostLine& line(std::uint32_t index) { return lines_.at(index); }
 
   // -- work --------------------------------------------------------------------------------------
 
@@ -119,9 +119,10 @@ class HostCalls {
   void wake();
 
  private:
-  /// Calls that this rank ended while the lowest rank had not begun them. When there are more, the
-  /// oldest passes as a call that this rank ran otherwise.
-  static constexpr std::size_t kMostPassed = 4096;
+  /// Calls that this rank ended before they had a line. When there are more, the oldest is
+  /// forgotten. The lowest rank then gives it no line, and ABORT alone tells the others. At another
+  /// rank it passes as a call that this rank ran otherwise.
+  static constexpr std::size_t kMostPassed = 64;
   struct Passed {
     CallName call;
     HostLine::Ending ending;
@@ -138,6 +139,7 @@ class HostCalls {
   const HostGroup* group_ = nullptr;
   std::vector<HostLine> lines_;
   std::vector<std::uint32_t> taken_;  // by common line: seats that this rank has taken there
+  std::uint32_t used_ = 0;            // at the lowest rank: common lines that have been used
   std::deque<Passed> passed_;
   std::vector<HostWork*> open_;
   bool moved_ = false;

@@ -59,7 +59,9 @@ void HostLine::leave(Part part, std::uint32_t number) {
 }
 
 void HostLine::end(std::uint32_t number, const Ending& ending) {
-  tell(number, ending);
+  // A call that has left its places may end long after: its entry may be that of a later one.
+  const std::uint64_t state = own().calls[number % Board::kCalls].state;
+  if (state == state_word(number, CallState::begun)) tell(number, ending);
   for (const Part part : kAllParts) leave(part, number);
 }
 

@@ -79,13 +79,13 @@ HostedCall::~HostedCall() {
   calls_.remove(*this);
 }
 
-/// Takes the seat on a line, if there is one, and begins there. Until then this rank knows of the
-/// other ranks of its host only which ones hold the seat up.
+/// Takes the seat on a line, if there is one, and begins there. Until then only packets say which
+/// ranks of the host have begun. This rank blames those that hold the seat up.
 void HostedCall::take_seat() {
   const std::optional<HostCalls::Seat> seat = calls_.take_seat(name());
   const std::uint64_t local = mask_of(calls_.group().ranks()) & ~bit(setting_.rank);
   if (!seat) {
-    const std::uint64_t awaited = ranks_of_host(calls_.seat_lacks());
+    const std::uint64_t awaited = calls_.seat_lacks();
     endpoint_.near(handle()).awaits(awaited);
     unknown_ = local & ~awaited;
     return;

@@ -40,6 +40,7 @@ class HostedCall : public ScheduledCall, private hosts::HostWork {
 
   hosts::CallName name() const override { return {call_->arguments.tag, call_->report.operation}; }
   std::uint64_t lacks() const override;
+  bool has_line() const override { return line_ != nullptr; }
   void move(Time now) override;
   bool can_move() const override;
   std::optional<hosts::Wish> wish() const override;

@@ -139,6 +139,9 @@ TEST(HostsTest, off__by_option_datapath_rate_or_faults_with_the_reason) {
       std::vector<float> values = input(rank, 100);
       EXPECT_EQ(sum_of(*job[rank], values).algorithm, Algorithm::one_shot);
       EXPECT_EQ(values, sum(2, 100));
+      auto part = job[rank]->split({1, 0}, 1, 10s);
+      ASSERT_TRUE(part) << part.error().message;
+      EXPECT_EQ((*part)->hosts(), job[rank]->hosts());
     });
   }
 }

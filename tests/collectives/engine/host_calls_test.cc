@@ -24,7 +24,10 @@ constexpr std::uint32_t kRanks = 3;
 
 struct FakeWork : hosts::HostWork {
   hosts::CallName name() const override { return called; }
-  std::uint64_t lacks() const override { return 0; }
+  std::uint64_t lacks() const override { return lacked; }
+  bool has_line() const override { return seated; }
+  std::uint64_t lacked = 0;
+  bool seated = false;
   void move(Time) override {}
   bool can_move() const override { return moves; }
   std::optional<Wish> wish() const override { return wanted; }
@@ -41,11 +44,11 @@ class HostCallsTest : public testing::Test {
       calls_.push_back(std::make_unique<HostCalls>());
       calls_.back()->share(*host_.of(rank));
       calls_.back()->add(work_[rank]);
-      calls_.back()->line(0).begin(0, {}, kAll);
+      line(rank).begin(0, {}, kAll);
     }
   }
 
-  HostLine& line(Rank rank) { return calls_[rank]->line(0); }
+  HostLine& line(Rank rank) { return *calls_[rank]->take_seat({.tag = 0, .number = 0})->line; }
   void publish(Rank rank, std::uint32_t steps) {
     line(rank).publish(Part::copy_in, 0, steps);
     calls_[rank]->ring();
@@ -223,8 +226,6 @@ TEST_F(CommonLinesTest, line__is_given_away_when_all_ranks_are_through) {
   const std::vector<Seat> seats = take_all();
   EXPECT_EQ(seats.size(), hosts::kCommonLines);
   leave(seats[4]);
-  EXPECT_EQ(calls_[0]->seat_lacks(), 7u);  // rank 0 with the other lines
-  EXPECT_EQ(calls_[1]->seat_lacks(), 1u);
   for (const Rank rank : {Rank{1}, Rank{2}}) {
     EXPECT_FALSE(calls_[0]->has_seat(kCall));
     const auto seat = calls_[rank]->take_seat({.tag = 5004, .number = 0});
@@ -287,6 +288,19 @@ TEST_F(CommonLinesTest, rank_that_ran_a_call_without_the_line__passes_it_over) {
   EXPECT_EQ(state(), CallState::over);
 }
 
+TEST_F(CommonLinesTest, lines_that_are_all_in_use__are_held_up_by_the_ranks_that_calls_lack) {
+  for (const Rank rank : {Rank{0}, Rank{1}}) {
+    work_[rank].lacked = 4;
+    EXPECT_EQ(calls_[rank]->seat_lacks(), rank == 0 ? 0u : 1u);
+  }
+  take_all();
+  for (const Rank rank : {Rank{0}, Rank{1}}) {
+    EXPECT_EQ(calls_[rank]->seat_lacks(), rank == 0 ? 0u : 1u);  // it has no line
+    work_[rank].seated = true;
+    EXPECT_EQ(calls_[rank]->seat_lacks(), 4u);
+  }
+}
+
 TEST_F(CommonLinesTest, garbage_in_a_binding__is_no_seat) {
   hosts::Binding& binding = host_.of(1)->memory.binding(0);
   host_.of(1)->memory.used_lines().store(~0u);
@@ -295,6 +309,29 @@ TEST_F(CommonLinesTest, garbage_in_a_binding__is_no_seat) {
     binding.count.store(count);
     EXPECT_FALSE(calls_[1]->has_seat(kCall)) << count;
   }
+  binding.call.store(0);  // of a tag that has a line of its own
+  binding.count.store(1);
+  settle(1, true);
+  EXPECT_FALSE(calls_[1]->take_moved());
+  EXPECT_NE(line(1).lacking(Part::copy_in, position(0, 1)) & 2, 0u);
+}
+
+/// The lowest rank gives no line away twice, whatever the memory says.
+TEST_F(CommonLinesTest, garbage_in_the_number_of_lines__does_not_mislead_the_lowest_rank) {
+  const auto first = calls_[0]->take_seat(kCall);
+  ASSERT_TRUE(first);
+  first->line->begin(first->number, {}, kAll);
+  host_.of(1)->memory.used_lines().store(0);
+  const auto second = calls_[0]->take_seat(kOther);
+  ASSERT_TRUE(second);
+  EXPECT_NE(second->line->index(), first->line->index());
+}
+
+TEST_F(HostCallsTest, late_end_of_a_call__leaves_the_entry_of_a_later_one) {
+  for (const Part part : kAll) line(1).leave(part, 0);
+  line(1).begin(32, {}, kAll);
+  line(1).end(0, kEnding);
+  EXPECT_EQ(line(0).told(1, 32).state, CallState::begun);
 }
 
 }  // namespace
