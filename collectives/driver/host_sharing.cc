@@ -12,6 +12,7 @@ namespace tarpon {
 
 hosts::HostLayout layout_of(const std::vector<RankInfo>& ranks) {
   std::vector<std::string> networks;
+  networks.reserve(ranks.size());
   for (const RankInfo& rank : ranks) networks.push_back(rank.network);
   return hosts::HostLayout::by(networks);
 }

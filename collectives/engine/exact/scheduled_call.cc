@@ -5,7 +5,7 @@
 
 namespace tarpon {
 
-ScheduledCall::ScheduledCall(const Setting& setting, std::shared_ptr<PendingCall> call,
+ScheduledCall::ScheduledCall(const Setting& setting, const std::shared_ptr<PendingCall>& call,
                              Endpoint& endpoint, Time submitted, Time now)
     : ScheduledCall(setting, call, endpoint, submitted, now, program_of(setting, *call)) {
   open(specify(), signature(), now);

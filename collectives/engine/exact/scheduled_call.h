@@ -18,8 +18,8 @@ namespace tarpon {
 class ScheduledCall : public RunningCall {
  public:
   /// As TarCall. REQUIRES: may_run_bounded() is false.
-  ScheduledCall(const Setting& setting, std::shared_ptr<PendingCall> call, Endpoint& endpoint,
-                Time submitted, Time now);
+  ScheduledCall(const Setting& setting, const std::shared_ptr<PendingCall>& call,
+                Endpoint& endpoint, Time submitted, Time now);
   ~ScheduledCall() override;
 
  protected:
