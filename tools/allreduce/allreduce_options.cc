@@ -289,6 +289,15 @@ void add_allreduce_options(cli::OptionTable& table, AllreduceOptions& options) {
   add_nccl_flags(table);
 }
 
+std::string against_hosts(const AllreduceOptions& options) {
+  if (options.mode == Mode::bounded) return "bounded calls go over the network";
+  if (options.algorithm != Algorithm::automatic && options.algorithm != Algorithm::hosts) {
+    return fmt::format("algorithm {} goes over the network", name(options.algorithm));
+  }
+  const bool shares = options.learn_shares || !options.shares.even();
+  return shares ? "calls with shares go over the network" : "";
+}
+
 std::string shares_text(const Shares& shares) {
   if (shares.even()) return "even";
   std::string text;

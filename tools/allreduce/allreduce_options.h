@@ -70,6 +70,9 @@ struct AllreduceOptions {
   bool file_form() const { return !input.empty(); }
 };
 
+/// Why these calls do not use the memory that ranks of a host share; empty: they do.
+std::string against_hosts(const AllreduceOptions& options);
+
 /// What one sweep measures.
 struct ElementKind {
   DataType type = DataType::float32;

@@ -60,8 +60,11 @@ std::string multicast_line(const std::string& multicast) {
   return multicast.empty() ? "" : wrapped("# multicast: " + multicast) + "\n";
 }
 
-std::string hosts_line(const std::string& hosts) {
-  return hosts.empty() ? "" : wrapped("# hosts: " + hosts) + "\n";
+std::string hosts_line(const std::string& hosts, const std::string& unused) {
+  if (hosts.empty()) return "";
+  const bool shared = !hosts.starts_with("off");
+  return wrapped("# hosts: " + hosts + (shared && !unused.empty() ? "; unused: " + unused : "")) +
+         "\n";
 }
 
 }  // namespace tarpon

@@ -21,7 +21,8 @@ std::string shrunk_line(const std::string& shrunk_slots);
 /// Communicator::multicast() as such a line.
 std::string multicast_line(const std::string& multicast);
 
-/// Communicator::hosts() as such a line.
-std::string hosts_line(const std::string& hosts);
+/// Communicator::hosts() as such a line. `unused`: why the calls of this run go over the network
+/// all the same; empty: they do not.
+std::string hosts_line(const std::string& hosts, const std::string& unused = {});
 
 }  // namespace tarpon

@@ -246,6 +246,20 @@ TEST(CliReport, veth__several_ranks_on_a_host) {
   }
 }
 
+TEST(CliReport, hosts__calls_that_go_over_the_network_say_why) {
+  for (const auto& [flags, why] :
+       {std::pair<std::vector<std::string>, const char*>{{}, "of memory each\n"},
+        {{"--algorithm", "ring"}, "each; unused: algorithm ring goes over the network"},
+        {{"--mode", "bounded"}, "each; unused: bounded calls"}}) {
+    std::vector<std::string> all{"-b", "4K", "-e", "4K", "-n", "2"};
+    all.insert(all.end(), flags.begin(), flags.end());
+    const Ended ended = run(local(2, all));
+    expect_good(ended);
+    EXPECT_THAT(ended.out, HasSubstr(std::string("# hosts: 2 ranks on one host")));
+    EXPECT_THAT(unwrapped(ended.out) + "\n", HasSubstr(why));
+  }
+}
+
 TEST(CliJson, schema__config) {
   const ScratchDirectory scratch;
   const Ended ended = run(local(2, {"-b", "1K", "-e", "2K", "-f", "2", "-n", "4", "-w", "1",
