@@ -237,9 +237,11 @@ void Engine::pass_over(const PendingCall& call, Time now) noexcept {
     ranks = mask_of(call.report.late_ranks);
   }
   endpoint_.abort(handle, static_cast<std::uint32_t>(reason), ranks);
-  const bool shared = call.arguments.algorithm == Algorithm::hosts || hosts::own_line(nothing.tag);
+  // The peers may run another algorithm: on a line of its own the tag has to be told in any case.
+  const std::uint32_t tag = call.arguments.tag;
+  const bool shared = call.arguments.algorithm == Algorithm::hosts || hosts::own_line(tag);
   if (!host_calls_.shares() || !shared || may_run_bounded(call.arguments)) return;
-  host_calls_.pass_over({call.arguments.tag, call.report.operation},
+  host_calls_.pass_over({tag, call.report.operation},
                         {.reason = static_cast<std::uint32_t>(reason), .blamed = ranks});
 }
 

@@ -59,7 +59,7 @@ void PassedPeers::release(TagState& tag_state) {
   }
   parts_.tags.release(tag_state, before(first, passed) ? first : passed);
   if (serves_left && before(end, passed)) parts_.tags.release(tag_state, end, passed);
-  // Ranks that get nothing of a result may be behind for long, or say late how far they are.
+  // A result for some ranks goes when these have passed. The other ranks need not have.
   parts_.tags.release_if(tag_state, [&](const KeptResult& kept) {
     return have_passed(tag_state, kept.data->receivers, kept.number);
   });

@@ -60,7 +60,8 @@ std::optional<CallName> HostCalls::binding(std::uint32_t common) const {
   return call;
 }
 
-/// How many common lines have been used. The lowest rank does not believe what it has told.
+/// How many common lines have been used. The lowest rank goes by its own count: any process may
+/// have written to the memory.
 std::uint32_t HostCalls::used_lines() const {
   if (binds()) return used_;
   const auto all = static_cast<std::uint32_t>(taken_.size());

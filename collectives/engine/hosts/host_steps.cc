@@ -241,7 +241,7 @@ std::optional<hosts::Wish> HostSteps::wish() const {
   if (!seat_.line->is_turn(parts_[i], seat_.number) || (writes_result && !is_result_free(0))) {
     return std::nullopt;
   }
-  // Packets bring what it spreads.
+  // Packets end the wait for results. No rank of the host has to ring then.
   const Part part = parts_[i] == Part::spread ? Part::spread : parts_[i - 1];
   return hosts::Wish{seat_.line->index(), part, position(seat_.number, 1)};
 }

@@ -80,7 +80,7 @@ HostedCall::~HostedCall() {
 }
 
 /// Takes the seat on a line, if there is one, and begins there. Until then only packets say which
-/// ranks of the host have begun. This rank blames those that hold the seat up.
+/// ranks of the host have begun. At its deadline the call blames the ranks that hold the seat up.
 void HostedCall::take_seat() {
   const std::optional<HostCalls::Seat> seat = calls_.take_seat(name());
   const std::uint64_t local = mask_of(calls_.group().ranks()) & ~bit(setting_.rank);

@@ -629,8 +629,7 @@ TEST(HostedCallTest, more_calls_than_lines__match_in_one_order) {
   }
 }
 
-/// The lowest rank gives calls their lines. While it is late, the others know nothing of one
-/// another, and blame it alone.
+/// Ranks see each other on a line. A late lowest rank gives none, so the others blame it alone.
 TEST(HostedCallTest, late_lowest_rank__is_blamed_alone) {
   SimulatedJob job(one_host(4));
   Buffers<float> buffers(4, 64, true);
