@@ -328,7 +328,7 @@ bool Engine::progress(Time now) noexcept {
   if (packets.empty() || now - kPatience >= endpoint_.next_deadline()) endpoint_.on_timer(now);
   handle_events(now);
   step(now);
-  host_calls_.settle([this](const hosts::CallName& one) {
+  host_calls_.tell_passed([this](const hosts::CallName& one) {
     return static_cast<std::int32_t>(endpoint_.tags().next_number(one.tag) - one.number) > 0;
   });
   if (now >= unbegun_.next_expiry()) {

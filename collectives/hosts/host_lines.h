@@ -18,6 +18,8 @@ inline constexpr std::uint32_t kOwnLines = kOwnTagsBelow + 1;
 /// their turn, in the order of submission: ranks that have more calls open have to submit them in
 /// one order. A line costs memory from its first use on.
 inline constexpr std::uint32_t kCommonLines = 111;
+/// Own lines come first.
+inline constexpr std::uint32_t kLines = kOwnLines + kCommonLines;
 
 /// The line of `tag`; nullopt: each of its calls gets a common line.
 constexpr std::optional<std::uint32_t> own_line(std::uint32_t tag) {

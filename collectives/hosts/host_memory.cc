@@ -18,11 +18,11 @@ std::uint64_t bindings_at(const HostShape& shape) {
 }
 
 std::uint64_t boards_at(const HostShape& shape) {
-  return bindings_at(shape) + in_pages((1 + shape.common_lines) * sizeof(Binding));
+  return bindings_at(shape) + in_pages((1 + kCommonLines) * sizeof(Binding));
 }
 
 std::uint64_t places_at(const HostShape& shape) {
-  return boards_at(shape) + in_pages(std::uint64_t{shape.lines()} * shape.ranks * sizeof(Board));
+  return boards_at(shape) + in_pages(std::uint64_t{kLines} * shape.ranks * sizeof(Board));
 }
 
 /// Of the inputs of all ranks and the result.
@@ -33,7 +33,7 @@ std::uint64_t bytes_of_place(const HostShape& shape) {
 }  // namespace
 
 std::uint64_t HostMemory::bytes(const HostShape& shape) {
-  return places_at(shape) + std::uint64_t{shape.lines()} * bytes_of_line(shape);
+  return places_at(shape) + std::uint64_t{kLines} * bytes_of_line(shape);
 }
 
 std::uint64_t HostMemory::bytes_of_line(const HostShape& shape) {

@@ -86,16 +86,11 @@ struct alignas(64) SleepWord {
 
 struct HostShape {
   std::uint32_t ranks = 1;
-  std::uint32_t own_lines = kOwnLines;
-  std::uint32_t common_lines = kCommonLines;
   std::uint32_t places = 4;                // of a line
   std::uint32_t place_bytes = 512 * 1024;  // of the input of a rank, a multiple of 4096
   /// An owner sends at least so many bytes to another host. Below that, packets cost more than the
   /// owners gain by working side by side.
   std::uint32_t least_shard = 16 * 1024;
-
-  /// Own lines come first.
-  std::uint32_t lines() const { return own_lines + common_lines; }
 };
 
 class HostMemory {

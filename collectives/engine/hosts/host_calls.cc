@@ -17,7 +17,7 @@ constexpr std::uint64_t kAwake = 0;
 constexpr std::uint64_t kAnything = 1;
 constexpr std::uint64_t kIsWish = std::uint64_t{1} << 63;
 constexpr std::uint32_t kMostSteps = (1u << 22) - 1;
-static_assert(kOwnLines + kCommonLines <= 128);
+static_assert(kLines <= 128);
 
 std::uint64_t word_of(const Wish& wish) {
   const auto steps = static_cast<std::uint32_t>(wish.position);
@@ -30,13 +30,11 @@ std::uint64_t word_of(const Wish& wish) {
 
 void HostCalls::share(const HostGroup& group) {
   group_ = &group;
-  taken_.resize(group.memory.shape().common_lines);
-  lines_.reserve(group.memory.shape().lines());
+  lines_.reserve(kLines);
   // More than the window of a tag; and a common line has one call at a time.
   constexpr std::size_t kOwnOpen = 64, kCommonOpen = 1;
-  for (std::uint32_t index = 0; index < group.memory.shape().lines(); ++index) {
-    const bool own = index < group.memory.shape().own_lines;
-    lines_.emplace_back(group, index, own ? kOwnOpen : kCommonOpen);
+  for (std::uint32_t index = 0; index < kLines; ++index) {
+    lines_.emplace_back(group, index, index < kOwnLines ? kOwnOpen : kCommonOpen);
   }
 }
 
@@ -45,12 +43,11 @@ void HostCalls::share(const HostGroup& group) {
 /// The local ranks that are not through with the latest call of a common line. A rank leaves the
 /// parts of a call in order.
 std::uint64_t HostCalls::lacking(std::uint32_t common) const {
-  return group_->memory.lacking(group_->memory.shape().own_lines + common, Part::copy_out,
-                                position(taken_[common], 0));
+  return group_->memory.lacking(kOwnLines + common, Part::copy_out, position(taken_[common], 0));
 }
 
-/// The call that has a common line, where this rank has not taken the seat. The lowest rank has
-/// taken all.
+/// The call that has a common line, where this rank has not assigned it here yet. The lowest rank
+/// has.
 std::optional<CallName> HostCalls::binding(std::uint32_t common) const {
   const Binding& binding = group_->memory.binding(common);
   if (binding.count.load(std::memory_order_acquire) != taken_[common] + 1) return std::nullopt;
@@ -64,23 +61,22 @@ std::optional<CallName> HostCalls::binding(std::uint32_t common) const {
 /// have written to the memory.
 std::uint32_t HostCalls::used_lines() const {
   if (binds()) return used_;
-  const auto all = static_cast<std::uint32_t>(taken_.size());
-  return std::min(all, group_->memory.used_lines().load(std::memory_order_acquire));
+  return std::min(kCommonLines, group_->memory.used_lines().load(std::memory_order_acquire));
 }
 
 /// The common line that the call has, or that this rank can give it. A binding stays as it is until
-/// this rank has taken the seat.
+/// this rank has left the line.
 std::optional<std::uint32_t> HostCalls::find_line(const CallName& call) const {
   const std::uint32_t used = used_lines();
   for (std::uint32_t common = 0; common < used; ++common) {
     if (binds() ? lacking(common) == 0 : binding(common) == call) return common;
   }
-  if (binds() && used < taken_.size()) return used;
+  if (binds() && used < kCommonLines) return used;
   return std::nullopt;
 }
 
-std::optional<HostCalls::Seat> HostCalls::take_seat(const CallName& call) {
-  if (const auto own = own_line(call.tag)) return Seat{&lines_[*own], call.number};
+std::optional<Assignment> HostCalls::assign(const CallName& call) {
+  if (const auto own = own_line(call.tag)) return Assignment{&lines_[*own], call.number};
   const std::optional<std::uint32_t> common = find_line(call);
   if (!common) return std::nullopt;
   const std::uint32_t number = taken_[*common]++;
@@ -91,52 +87,49 @@ std::optional<HostCalls::Seat> HostCalls::take_seat(const CallName& call) {
     used_ = std::max(used_, *common + 1);
     group_->memory.used_lines().store(used_, std::memory_order_release);
   }
-  return Seat{&lines_[group_->memory.shape().own_lines + *common], number};
+  return Assignment{&lines_[kOwnLines + *common], number};
 }
 
-std::uint64_t HostCalls::seat_lacks() const {
+std::uint64_t HostCalls::lacked_for_a_line() const {
+  const bool all_used = used_lines() == kCommonLines;
   std::uint64_t ranks = 0;
   for (const HostWork* const work : open_) {
-    if (used_lines() == taken_.size() && work->has_line()) ranks |= work->lacks();
+    if (all_used && work->has_line()) ranks |= work->lacks();
   }
   const Rank lowest = group_->ranks()[0];
   return ranks == 0 && !binds() ? bit(lowest) : ranks;
 }
 
-void HostCalls::pass_over(const CallName& call, const HostLine::Ending& ending) {
-  if (const auto seat = take_seat(call)) {
-    seat->line->pass_over(seat->number, ending);
-    return ring(true);
-  }
-  if (passed_.size() == kMostPassed) passed_.pop_front();
-  passed_.push_back({call, ending});
+/// Returns false where the call has no line yet.
+bool HostCalls::tell(const Passed& one) {
+  const std::optional<Assignment> assigned = assign(one.call);
+  if (!assigned) return false;
+  assigned->line->pass_over(assigned->number, one.ending);
+  ring(true);
+  return true;
 }
 
-void HostCalls::settle(const std::function<bool(const CallName&)>& begun) {
+void HostCalls::pass_over(const CallName& call, const HostLine::Ending& ending) {
+  const Passed one{call, ending};
+  if (tell(one)) return;
+  if (passed_.size() == kMostPassed) passed_.pop_front();
+  passed_.push_back(one);
+}
+
+void HostCalls::tell_passed(const std::function<bool(const CallName&)>& begun) {
   if (!shares()) return;
-  bool told = false;
-  for (auto one = passed_.begin(); one != passed_.end();) {
-    const std::optional<Seat> seat = take_seat(one->call);
-    if (!seat && binds()) break;  // no line is free
-    if (!seat) {
-      ++one;
-      continue;
-    }
-    seat->line->pass_over(seat->number, one->ending);
-    one = passed_.erase(one);
-    told = true;
+  if (binds()) {
+    while (!passed_.empty() && tell(passed_.front())) passed_.pop_front();
+    return;
   }
-  for (std::uint32_t common = 0; !binds() && common < used_lines(); ++common) {
+  std::erase_if(passed_, [this](const Passed& one) { return tell(one); });
+  for (std::uint32_t common = 0; common < used_lines(); ++common) {
     const std::optional<CallName> call = binding(common);
     if (!call || !begun(*call)) continue;
-    if (std::any_of(open_.begin(), open_.end(),
-                    [&](const HostWork* work) { return work->name() == *call; })) {
-      continue;
-    }
-    pass_over(*call, {.state = CallState::over});
-    told = true;
+    const bool is_open = std::any_of(open_.begin(), open_.end(),
+                                     [&](const HostWork* work) { return work->name() == *call; });
+    if (!is_open) tell({*call, {.state = CallState::over}});
   }
-  if (told) ring(true);
 }
 
 // -- work ----------------------------------------------------------------------------------------
@@ -151,8 +144,7 @@ bool HostCalls::has_come_true(std::uint64_t word) const {
   if ((word & kIsWish) == 0) return word != kAwake;
   const auto line = static_cast<std::uint32_t>(word >> 56 & 127);
   const auto part = static_cast<std::size_t>(word >> 54 & 3);
-  if (line >= group_->memory.shape().lines() || part >= kParts)
-    return true;  // garbage: let it look
+  if (line >= kLines || part >= kParts) return true;  // garbage: let it look
   const Position wanted = position(static_cast<std::uint32_t>(word >> 22),
                                    static_cast<std::uint32_t>(word) & kMostSteps);
   return group_->memory.lacking(line, static_cast<Part>(part), wanted) == 0;
@@ -178,7 +170,7 @@ bool HostCalls::can_move() const {
   return std::any_of(open_.begin(), open_.end(),
                      [](const HostWork* work) { return work->can_move(); }) ||
          std::any_of(passed_.begin(), passed_.end(),
-                     [this](const Passed& one) { return has_seat(one.call); });
+                     [this](const Passed& one) { return can_assign(one.call); });
 }
 
 bool HostCalls::fall_asleep() {

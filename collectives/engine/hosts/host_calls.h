@@ -15,6 +15,7 @@
 // Not thread-safe, but the memory is shared with other processes.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -69,22 +70,17 @@ class HostCalls {
 
   // -- lines -------------------------------------------------------------------------------------
 
-  /// Where a call does its work.
-  struct Seat {
-    HostLine* line = nullptr;
-    std::uint32_t number = 0;  // of the call on the line
-  };
-  /// Takes the seat of a call that this rank begins. nullopt: the call has none yet, ask again. A
-  /// rank asks for each call until it has the seat, or passes the call over.
-  std::optional<Seat> take_seat(const CallName& call);
-  /// Whether take_seat() would return one.
-  bool has_seat(const CallName& call) const { return find_line(call).has_value(); }
-  /// The ranks that hold up the seat of a call that has none: the lowest rank of the host, which
-  /// has not begun the call. Where all lines are in use: those for which calls with a line wait.
-  /// Bit r: rank r of the communicator.
-  std::uint64_t seat_lacks() const;
+  /// Assigns a line to a call that this rank begins. nullopt: the call has none yet, ask again. A
+  /// rank asks for each call until it has a line, or passes the call over.
+  std::optional<Assignment> assign(const CallName& call);
+  /// Whether assign() would return one. Of calls that need a common line.
+  bool can_assign(const CallName& call) const { return find_line(call).has_value(); }
+  /// The ranks for which a call without a line waits: the lowest rank of the host, which has not
+  /// begun the call. Where all lines are in use: those for which calls with a line wait. Bit r:
+  /// rank r of the communicator.
+  std::uint64_t lacked_for_a_line() const;
 
-  /// This rank does not begin the call, or ends it before it has a seat: tells the other ranks why.
+  /// This rank does not begin the call, or ends it before it has a line: tells the other ranks why.
   void pass_over(const CallName& call, const HostLine::Ending& ending);
 
   // -- work --------------------------------------------------------------------------------------
@@ -103,14 +99,14 @@ class HostCalls {
   /// Tells of calls that this rank has ended and that have a line now. Call it in every round.
   /// `begun`: whether this rank has taken the number of a call: if it ran the call otherwise, it
   /// passes it over here.
-  void settle(const std::function<bool(const CallName&)>& begun);
+  void tell_passed(const std::function<bool(const CallName&)>& begun);
   /// Does the work that the memory allows, in all calls. Call it before timers run, and before a
   /// rank counts as gone: data that is in the memory by then still counts.
   void move(Time now);
 
   /// How many calls are open.
   std::size_t open() const { return open_.size(); }
-  /// Whether settle() or a call can move on.
+  /// Whether tell_passed() or a call can move on.
   bool can_move() const;
 
   /// The caller is about to sleep. Returns false if a call can move on: it must not. Else other
@@ -128,8 +124,10 @@ class HostCalls {
     HostLine::Ending ending;
   };
 
+  /// Whether this rank assigns the common lines.
   bool binds() const { return group_->self == 0; }
   bool waits() const { return !open_.empty() || !passed_.empty(); }
+  bool tell(const Passed& one);
   std::uint32_t used_lines() const;
   std::optional<CallName> binding(std::uint32_t common) const;
   std::optional<std::uint32_t> find_line(const CallName& call) const;
@@ -138,8 +136,8 @@ class HostCalls {
 
   const HostGroup* group_ = nullptr;
   std::vector<HostLine> lines_;
-  std::vector<std::uint32_t> taken_;  // by common line: seats that this rank has taken there
-  std::uint32_t used_ = 0;            // at the lowest rank: common lines that have been used
+  std::array<std::uint32_t, kCommonLines> taken_{};  // by common line: calls of this rank there
+  std::uint32_t used_ = 0;  // at the lowest rank: common lines that have been used
   std::deque<Passed> passed_;
   std::vector<HostWork*> open_;
   bool moved_ = false;

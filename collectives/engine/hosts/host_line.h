@@ -104,4 +104,10 @@ class HostLine {
   std::array<std::vector<std::optional<Use>>, 2> used_;  // by Area and place
 };
 
+/// Where a call does its work.
+struct Assignment {
+  HostLine* line = nullptr;  // null: it has none yet
+  std::uint32_t number = 0;  // of the call on the line
+};
+
 }  // namespace tarpon::hosts

@@ -6,7 +6,8 @@ namespace tarpon::hosts {
 
 bool HostPeers::has_news() const {
   for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
-    if (rank != self_ && is_new(rank, line_->told(rank, number_).state)) return true;
+    if (rank != self_ && is_new(rank, assignment_.line->told(rank, assignment_.number).state))
+      return true;
   }
   return false;
 }
@@ -14,7 +15,8 @@ bool HostPeers::has_news() const {
 bool HostPeers::all_hold() const {
   if (lacking() != 0) return false;
   for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
-    if (rank != self_ && line_->told(rank, number_).state != CallState::begun) return false;
+    if (rank != self_ && assignment_.line->told(rank, assignment_.number).state != CallState::begun)
+      return false;
   }
   return true;
 }

@@ -15,16 +15,15 @@ namespace tarpon::hosts {
 
 class HostPeers {
  public:
-  /// `self`: this local rank, of `ranks`. `signature`: of the call here.
-  HostPeers(std::uint32_t self, std::uint32_t ranks, const SignatureBytes& signature)
-      : self_(self), ranks_(ranks), signature_(signature), begun_at_(ranks, kNever) {}
-
-  /// From now on the ranks say it on `line`, where the call has this number. REQUIRES: before all
-  /// functions but begun_at().
-  void sit(const HostLine& line, std::uint32_t number) {
-    line_ = &line;
-    number_ = number;
-  }
+  /// `self`: this local rank, of `ranks`. `signature`: of the call here. `assignment`: of the call;
+  /// outlives the object. REQUIRES: it has a line before all functions but begun_at().
+  HostPeers(std::uint32_t self, std::uint32_t ranks, const SignatureBytes& signature,
+            const Assignment& assignment)
+      : self_(self),
+        ranks_(ranks),
+        signature_(signature),
+        assignment_(assignment),
+        begun_at_(ranks, kNever) {}
 
   /// Calls news(local rank, told, alike) once for each rank that has begun, and once for each that
   /// has given the call up. `alike`: it began the same call.
@@ -50,8 +49,7 @@ class HostPeers {
   const std::uint32_t self_;
   const std::uint32_t ranks_;
   const SignatureBytes signature_;
-  const HostLine* line_ = nullptr;
-  std::uint32_t number_ = 0;
+  const Assignment& assignment_;
   std::vector<Time> begun_at_;  // by local rank
   // Local ranks, bit r: rank r, that have begun the same call, or another one, or given it up.
   std::uint64_t heard_ = 0;
@@ -63,7 +61,7 @@ template <typename News>
 void HostPeers::look(News news, Time now) {
   for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
     if (rank == self_) continue;
-    const HostLine::Told told = line_->told(rank, number_);
+    const HostLine::Told told = assignment_.line->told(rank, assignment_.number);
     if (!is_new(rank, told.state)) continue;
     const bool alike = told.signature == signature_;
     const std::uint64_t mask = std::uint64_t{1} << rank;

@@ -40,9 +40,11 @@ ReduceOp HostSteps::function_over_hosts(const AllreduceArguments& call) {
 }
 
 HostSteps::HostSteps(const AllreduceArguments& call, const hosts::HostGroup& group,
-                     const hosts::HostPeers& peers, std::uint32_t world)
+                     const hosts::HostPeers& peers, const hosts::Assignment& assignment,
+                     std::uint32_t world)
     : call_(call),
       peers_(peers),
+      assignment_(assignment),
       self_(group.self),
       local_(static_cast<std::uint32_t>(group.ranks().size())),
       plan_(call, group.layout, group.memory.shape()),
@@ -72,8 +74,9 @@ bool HostSteps::can_move() const {
 
 std::optional<std::uint32_t> HostSteps::turn() const {
   for (const Part part : parts_) {
-    const bool waits = done(part) < plan_.steps() && !seat_.line->is_turn(part, seat_.number);
-    if (waits) return seat_.line->first(part);
+    const bool waits =
+        done(part) < plan_.steps() && !assignment_.line->is_turn(part, assignment_.number);
+    if (waits) return assignment_.line->first(part);
   }
   return std::nullopt;
 }
@@ -83,7 +86,7 @@ std::uint64_t HostSteps::lacking() const {
   const std::uint32_t step = done(Part::copy_out);
   for (std::size_t i = parts_.size() - 1; i-- > 0 && lacking == 0;) {
     if (done(parts_[i]) <= step) continue;
-    lacking = seat_.line->lacking(parts_[i], position(seat_.number, step + 1));
+    lacking = assignment_.line->lacking(parts_[i], position(assignment_.number, step + 1));
   }
   return lacking;
 }
@@ -102,7 +105,7 @@ std::span<const std::byte* const> HostSteps::contributions(std::uint32_t place,
                                                            std::uint64_t offset,
                                                            std::uint64_t element) {
   for (std::uint32_t rank = 0; rank < local_; ++rank) {
-    from_[rank] = rank == self_ ? input_at(element) : seat_.line->input(place, rank) + offset;
+    from_[rank] = rank == self_ ? input_at(element) : assignment_.line->input(place, rank) + offset;
   }
   return from_;
 }
@@ -120,9 +123,9 @@ void HostSteps::for_pieces(std::uint32_t step, std::uint32_t owner, F f) const {
 void HostSteps::note_done(Part part) {
   const std::uint32_t steps = ++done_[static_cast<std::size_t>(part)];
   if (steps == plan_.steps()) {
-    seat_.line->leave(part, seat_.number);
+    assignment_.line->leave(part, assignment_.number);
   } else {
-    seat_.line->publish(part, seat_.number, steps);
+    assignment_.line->publish(part, assignment_.number, steps);
   }
 }
 
@@ -130,31 +133,31 @@ void HostSteps::note_done(Part part) {
 /// `before`.
 bool HostSteps::may_follow(Part part, Part before) const {
   const std::uint32_t step = done(part);
-  if (step >= done(before) || !seat_.line->is_turn(part, seat_.number)) return false;
-  return seat_.line->all_have_reached(before, position(seat_.number, step + 1)) &&
+  if (step >= done(before) || !assignment_.line->is_turn(part, assignment_.number)) return false;
+  return assignment_.line->all_have_reached(before, position(assignment_.number, step + 1)) &&
          peers_.all_hold();
 }
 
 bool HostSteps::is_result_free(std::uint32_t step) const {
-  return seat_.line->is_free(HostLine::Area::result, place(step));
+  return assignment_.line->is_free(HostLine::Area::result, place(step));
 }
 
 bool HostSteps::may_copy_in() const {
   const std::uint32_t step = done(Part::copy_in);
-  return step < plan_.steps() && seat_.line->is_turn(Part::copy_in, seat_.number) &&
-         seat_.line->is_free(HostLine::Area::inputs, place(step));
+  return step < plan_.steps() && assignment_.line->is_turn(Part::copy_in, assignment_.number) &&
+         assignment_.line->is_free(HostLine::Area::inputs, place(step));
 }
 
 void HostSteps::copy_in() {
   const std::uint32_t step = done(Part::copy_in);
   const std::uint32_t place = this->place(step);
   const Part until = plan_.whole() ? Part::copy_out : Part::add_up;
-  seat_.line->use(HostLine::Area::inputs, place, until, seat_.number, step);
+  assignment_.line->use(HostLine::Area::inputs, place, until, assignment_.number, step);
   for (std::uint32_t owner = 0; owner < plan_.owners(); ++owner) {
     // The slice that this rank owns is needed by no other rank.
     if (owner == self_ && !plan_.whole()) continue;
     for_pieces(step, owner, [&](std::uint32_t, Range piece, std::uint64_t offset) {
-      std::memcpy(seat_.line->input(place, self_) + offset, input_at(piece.first),
+      std::memcpy(assignment_.line->input(place, self_) + offset, input_at(piece.first),
                   piece.count * width_);
     });
   }
@@ -172,10 +175,12 @@ void HostSteps::add_up() {
   const std::uint32_t step = done(Part::add_up);
   const std::uint32_t place = this->place(step);
   const bool alone = plan_.hosts() == 1;
-  if (alone) seat_.line->use(HostLine::Area::result, place, Part::copy_out, seat_.number, step);
+  if (alone)
+    assignment_.line->use(HostLine::Area::result, place, Part::copy_out, assignment_.number, step);
   if (self_ < plan_.owners()) {
     for_pieces(step, self_, [&](std::uint32_t, Range piece, std::uint64_t offset) {
-      std::byte* const to = alone ? seat_.line->result(place) + offset : output_at(piece.first);
+      std::byte* const to =
+          alone ? assignment_.line->result(place) + offset : output_at(piece.first);
       sums_.add_up(to, contributions(place, offset, piece.first), piece.count);
     });
   }
@@ -185,7 +190,7 @@ void HostSteps::add_up() {
 bool HostSteps::may_spread() const {
   const std::uint32_t step = done(Part::spread);
   if (plan_.hosts() == 1 || step >= done(Part::add_up)) return false;
-  return seat_.line->is_turn(Part::spread, seat_.number) && is_result_free(step) &&
+  return assignment_.line->is_turn(Part::spread, assignment_.number) && is_result_free(step) &&
          has_results(step);
 }
 
@@ -201,10 +206,11 @@ bool HostSteps::has_results(std::uint32_t step) const {
 void HostSteps::spread() {
   const std::uint32_t step = done(Part::spread);
   const std::uint32_t place = this->place(step);
-  seat_.line->use(HostLine::Area::result, place, Part::copy_out, seat_.number, step);
+  assignment_.line->use(HostLine::Area::result, place, Part::copy_out, assignment_.number, step);
   if (self_ < plan_.owners() && local_ > 1) {
     for_pieces(step, self_, [&](std::uint32_t, Range piece, std::uint64_t offset) {
-      std::memcpy(seat_.line->result(place) + offset, output_at(piece.first), piece.count * width_);
+      std::memcpy(assignment_.line->result(place) + offset, output_at(piece.first),
+                  piece.count * width_);
     });
   }
   note_done(Part::spread);
@@ -224,7 +230,7 @@ void HostSteps::copy_out() {
         sums_.add_up(output_at(piece.first), contributions(place, offset, piece.first),
                      piece.count);
       } else {
-        std::memcpy(output_at(piece.first), seat_.line->result(place) + offset,
+        std::memcpy(output_at(piece.first), assignment_.line->result(place) + offset,
                     piece.count * width_);
       }
     });
@@ -238,12 +244,13 @@ std::optional<hosts::Wish> HostSteps::wish() const {
   std::size_t i = 1;  // the part to do next
   while (done(parts_[i]) == 1) ++i;
   const bool writes_result = !plan_.whole() && parts_[i] != Part::copy_out;
-  if (!seat_.line->is_turn(parts_[i], seat_.number) || (writes_result && !is_result_free(0))) {
+  if (!assignment_.line->is_turn(parts_[i], assignment_.number) ||
+      (writes_result && !is_result_free(0))) {
     return std::nullopt;
   }
   // Packets end the wait for results. No rank of the host has to ring then.
   const Part part = parts_[i] == Part::spread ? Part::spread : parts_[i - 1];
-  return hosts::Wish{seat_.line->index(), part, position(seat_.number, 1)};
+  return hosts::Wish{assignment_.line->index(), part, position(assignment_.number, 1)};
 }
 
 }  // namespace tarpon

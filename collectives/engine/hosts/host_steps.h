@@ -27,10 +27,12 @@ namespace tarpon {
 
 class HostSteps {
  public:
-  /// All outlive it. The buffers of `call` are its own until it is done. `world`: ranks of the
-  /// communicator. Throws std::bad_alloc.
+  /// All outlive it. The buffers of `call` are its own until it is done. `assignment`: of the call.
+  /// REQUIRES: before move() and what follows it here, the call has a line, and HostLine::begin()
+  /// has run with parts(). `world`: ranks of the communicator. Throws std::bad_alloc.
   HostSteps(const AllreduceArguments& call, const hosts::HostGroup& group,
-            const hosts::HostPeers& peers, std::uint32_t world);
+            const hosts::HostPeers& peers, const hosts::Assignment& assignment,
+            std::uint32_t world);
 
   /// The function that puts the sums of several hosts together.
   static ReduceOp function_over_hosts(const AllreduceArguments& call);
@@ -43,9 +45,6 @@ class HostSteps {
 
   /// The parts of its work, in order.
   std::span<const hosts::Part> parts() const { return parts_; }
-  /// Works there from now on. REQUIRES: before all functions below; HostLine::begin() with parts().
-  void sit(const hosts::HostCalls::Seat& seat) { seat_ = seat; }
-
   /// The results of `shard` of this rank's slice are in the output, from its first element on to
   /// `elements`. Of calls over several hosts.
   void set_results(std::uint32_t shard, std::uint64_t elements) { results_[shard] = elements; }
@@ -76,7 +75,9 @@ class HostSteps {
   void copy_out();
   void note_done(hosts::Part part);
 
-  std::uint32_t place(std::uint32_t step) const { return seat_.line->place(seat_.number, step); }
+  std::uint32_t place(std::uint32_t step) const {
+    return assignment_.line->place(assignment_.number, step);
+  }
   const std::byte* input_at(std::uint64_t element) const;
   std::byte* output_at(std::uint64_t element) const;
   std::span<const std::byte* const> contributions(std::uint32_t place, std::uint64_t offset,
@@ -86,6 +87,7 @@ class HostSteps {
 
   const AllreduceArguments& call_;
   const hosts::HostPeers& peers_;
+  const hosts::Assignment& assignment_;
   const std::uint32_t self_;   // local rank
   const std::uint32_t local_;  // ranks of the host
   const HostPlan plan_;
@@ -93,7 +95,6 @@ class HostSteps {
   const std::size_t width_;  // bytes of an element
   Contributions sums_;
   std::vector<const std::byte*> from_;               // by local rank: contributions()
-  hosts::HostCalls::Seat seat_;                      // after sit()
   std::array<std::uint32_t, hosts::kParts> done_{};  // by Part
   std::vector<std::uint64_t> results_;               // by shard: set_results()
 };

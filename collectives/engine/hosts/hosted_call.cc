@@ -7,7 +7,6 @@ namespace tarpon {
 namespace {
 
 using hosts::CallState;
-using hosts::HostCalls;
 using hosts::HostGroup;
 using hosts::Part;
 using hosts::position;
@@ -21,8 +20,8 @@ HostedCall::HostedCall(const Setting& setting, const std::shared_ptr<PendingCall
       calls_(calls),
       self_(calls.group().self),
       local_(static_cast<std::uint32_t>(calls.group().ranks().size())),
-      peers_(self_, local_, encode(signature())),
-      steps_(call_->arguments, calls.group(), peers_, setting.world),
+      peers_(self_, local_, encode(signature()), assignment_),
+      steps_(call_->arguments, calls.group(), peers_, assignment_, setting.world),
       hosts_heard_(std::uint64_t{1} << calls.group().host) {
   OperationSpec spec = specify();
   spec.near = first_ranks(setting.world) & ~bit(setting.rank);
@@ -40,7 +39,7 @@ HostedCall::HostedCall(const Setting& setting, const std::shared_ptr<PendingCall
     calls_.remove(*this);
     throw;
   }
-  take_seat();
+  take_line();
 }
 
 /// TAR of this rank's slice among its owners at all hosts. A rank that owns none, and a job of one
@@ -79,30 +78,25 @@ HostedCall::~HostedCall() {
   calls_.remove(*this);
 }
 
-/// Takes the seat on a line, if there is one, and begins there. Until then only packets say which
-/// ranks of the host have begun. At its deadline the call blames the ranks that hold the seat up.
-void HostedCall::take_seat() {
-  const std::optional<HostCalls::Seat> seat = calls_.take_seat(name());
-  const std::uint64_t local = mask_of(calls_.group().ranks()) & ~bit(setting_.rank);
-  if (!seat) {
-    const std::uint64_t awaited = calls_.seat_lacks();
+/// Takes a line, if there is one for this call, and begins there. Until then only packets say which
+/// ranks of the host have begun. At its deadline the call blames the ranks that hold the line up.
+void HostedCall::take_line() {
+  assignment_ = calls_.assign(name()).value_or(hosts::Assignment());
+  if (!has_line()) {
+    const std::uint64_t awaited = calls_.lacked_for_a_line();
     endpoint_.near(handle()).awaits(awaited);
-    unknown_ = local & ~awaited;
+    unknown_ = mask_of(calls_.group().ranks()) & ~bit(setting_.rank) & ~awaited;
     return;
   }
-  line_ = seat->line;
-  number_ = seat->number;
   unknown_ = 0;
-  peers_.sit(*line_, number_);
-  steps_.sit(*seat);
-  line_->begin(number_, encode(signature()), steps_.parts());
+  assignment_.line->begin(assignment_.number, encode(signature()), steps_.parts());
   calls_.ring();
 }
 
 bool HostedCall::advance(Time now) {
-  if (line_ == nullptr) {
-    take_seat();
-    if (line_ == nullptr) return false;
+  if (!has_line()) {
+    take_line();
+    if (!has_line()) return false;
   }
   if (steps_.is_whole()) return ScheduledCall::advance(now);
   take_results();
@@ -144,8 +138,8 @@ void HostedCall::complete_output() {
   report_bytes();
   const Report& report = call_->report;
   if (report.status == Status::complete) return;
-  if (line_ == nullptr) return calls_.pass_over(name(), ending());
-  line_->end(number_, ending());
+  if (!has_line()) return calls_.pass_over(name(), ending());
+  assignment_.line->end(assignment_.number, ending());
   calls_.ring(true);
 }
 
@@ -185,7 +179,9 @@ void HostedCall::take_end(std::uint32_t rank, const hosts::HostLine::Told& told,
 void HostedCall::look_at_hosts(Time now) {
   const hosts::HostLayout& layout = calls_.group().layout;
   const OperationView view = endpoint_.view(handle());
-  bool results = line_->all_have_reached(Part::spread, position(number_, 1)) && peers_.all_hold();
+  bool results =
+      assignment_.line->all_have_reached(Part::spread, position(assignment_.number, 1)) &&
+      peers_.all_hold();
   std::uint64_t begun = 0;
   for (std::uint32_t host = 0; host < plan().hosts() && self_ < plan().owners(); ++host) {
     const Rank owner = layout.hosts[host][self_];
@@ -280,18 +276,18 @@ std::uint64_t HostedCall::ranks_of_host(std::uint64_t local) const {
 /// Other ranks may add more meanwhile: that waits for the next call of this function.
 void HostedCall::move(Time now) {
   const std::uint32_t turns = hosts::kParts * calls_.group().memory.shape().places;
-  if (line_ != nullptr) take_results();
+  if (has_line()) take_results();
   for (std::uint32_t turn = 0; turn < turns && can_move(); ++turn) advance(now);
 }
 
 bool HostedCall::can_move() const {
   if (over() || is_mismatched() || steps_.is_whole()) return false;
-  if (line_ == nullptr) return calls_.has_seat(name());
+  if (!has_line()) return calls_.can_assign(name());
   return peers_.has_news() || steps_.can_move();
 }
 
 std::optional<hosts::Wish> HostedCall::wish() const {
-  return over() || line_ == nullptr ? std::nullopt : steps_.wish();
+  return over() || !has_line() ? std::nullopt : steps_.wish();
 }
 
 }  // namespace tarpon

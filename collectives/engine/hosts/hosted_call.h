@@ -40,12 +40,12 @@ class HostedCall : public ScheduledCall, private hosts::HostWork {
 
   hosts::CallName name() const override { return {call_->arguments.tag, call_->report.operation}; }
   std::uint64_t lacks() const override;
-  bool has_line() const override { return line_ != nullptr; }
+  bool has_line() const override { return assignment_.line != nullptr; }
   void move(Time now) override;
   bool can_move() const override;
   std::optional<hosts::Wish> wish() const override;
 
-  void take_seat();
+  void take_line();
   bool look(Time now);
   void take_end(std::uint32_t rank, const hosts::HostLine::Told& told, Time now);
   void look_at_hosts(Time now);
@@ -59,10 +59,9 @@ class HostedCall : public ScheduledCall, private hosts::HostWork {
   const HostPlan& plan() const { return steps_.plan(); }
 
   hosts::HostCalls& calls_;
-  hosts::HostLine* line_ = nullptr;  // once it has a seat
-  std::uint32_t number_ = 0;         // there
-  const std::uint32_t self_;         // local rank
-  const std::uint32_t local_;        // ranks of the host
+  hosts::Assignment assignment_;
+  const std::uint32_t self_;   // local rank
+  const std::uint32_t local_;  // ranks of the host
   hosts::HostPeers peers_;
   HostSteps steps_;
   std::uint64_t near_ = 0;         // OperationSpec::near

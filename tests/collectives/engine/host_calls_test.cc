@@ -48,7 +48,7 @@ class HostCallsTest : public testing::Test {
     }
   }
 
-  HostLine& line(Rank rank) { return *calls_[rank]->take_seat({.tag = 0, .number = 0})->line; }
+  HostLine& line(Rank rank) { return *calls_[rank]->assign({.tag = 0, .number = 0})->line; }
   void publish(Rank rank, std::uint32_t steps) {
     line(rank).publish(Part::copy_in, 0, steps);
     calls_[rank]->ring();
@@ -185,12 +185,12 @@ constexpr HostLine::Ending kEnding{.reason = 5, .blamed = 4};
 
 class CommonLinesTest : public HostCallsTest {
  protected:
-  using Seat = HostCalls::Seat;
+  using Seat = hosts::Assignment;
 
   /// Rank 0 gives all lines to calls of tags from 5000 on.
   std::vector<Seat> take_all() {
     std::vector<Seat> seats;
-    while (const auto seat = calls_[0]->take_seat({.tag = tag_, .number = 0})) {
+    while (const auto seat = calls_[0]->assign({.tag = tag_, .number = 0})) {
       seat->line->begin(seat->number, {}, kAll);
       seats.push_back(*seat);
       ++tag_;
@@ -201,25 +201,25 @@ class CommonLinesTest : public HostCallsTest {
     for (const Part part : kAll) seat.line->leave(part, seat.number);
   }
   void settle(Rank rank, bool begun = false) {
-    calls_[rank]->settle([begun](const hosts::CallName&) { return begun; });
+    calls_[rank]->tell_passed([begun](const hosts::CallName&) { return begun; });
   }
 
   std::uint32_t tag_ = 5000;
 };
 
 TEST_F(CommonLinesTest, lowest_rank__binds_and_the_others_find_the_line) {
-  EXPECT_FALSE(calls_[2]->has_seat(kCall));
-  EXPECT_EQ(calls_[2]->seat_lacks(), 1u);
-  const auto lowest = calls_[0]->take_seat(kCall);
+  EXPECT_FALSE(calls_[2]->can_assign(kCall));
+  EXPECT_EQ(calls_[2]->lacked_for_a_line(), 1u);
+  const auto lowest = calls_[0]->assign(kCall);
   ASSERT_TRUE(lowest);
   EXPECT_GE(lowest->line->index(), hosts::kOwnLines);
-  EXPECT_FALSE(calls_[2]->has_seat(kOther));
-  EXPECT_TRUE(calls_[2]->has_seat(kCall));
-  const auto other = calls_[2]->take_seat(kCall);
+  EXPECT_FALSE(calls_[2]->can_assign(kOther));
+  EXPECT_TRUE(calls_[2]->can_assign(kCall));
+  const auto other = calls_[2]->assign(kCall);
   ASSERT_TRUE(other);
   EXPECT_EQ(other->line->index(), lowest->line->index());
   EXPECT_EQ(other->number, lowest->number);
-  EXPECT_FALSE(calls_[2]->has_seat(kCall));  // it has been taken
+  EXPECT_FALSE(calls_[2]->can_assign(kCall));  // it has been taken
 }
 
 TEST_F(CommonLinesTest, line__is_given_away_when_all_ranks_are_through) {
@@ -227,14 +227,14 @@ TEST_F(CommonLinesTest, line__is_given_away_when_all_ranks_are_through) {
   EXPECT_EQ(seats.size(), hosts::kCommonLines);
   leave(seats[4]);
   for (const Rank rank : {Rank{1}, Rank{2}}) {
-    EXPECT_FALSE(calls_[0]->has_seat(kCall));
-    const auto seat = calls_[rank]->take_seat({.tag = 5004, .number = 0});
+    EXPECT_FALSE(calls_[0]->can_assign(kCall));
+    const auto seat = calls_[rank]->assign({.tag = 5004, .number = 0});
     ASSERT_TRUE(seat);
     seat->line->begin(seat->number, {}, kAll);
-    EXPECT_FALSE(calls_[0]->has_seat(kCall));
+    EXPECT_FALSE(calls_[0]->can_assign(kCall));
     leave(*seat);
   }
-  const auto next = calls_[0]->take_seat(kCall);
+  const auto next = calls_[0]->assign(kCall);
   ASSERT_TRUE(next);
   EXPECT_EQ(next->line->index(), seats[4].line->index());
   EXPECT_EQ(next->number, 1u);
@@ -245,7 +245,7 @@ TEST_F(CommonLinesTest, rank_that_has_ended_a_call__passes_it_over_once_it_has_a
   calls_[2]->pass_over(kCall, kEnding);
   settle(2);
   ASSERT_TRUE(calls_[2]->fall_asleep());
-  const auto lowest = calls_[0]->take_seat(kCall);
+  const auto lowest = calls_[0]->assign(kCall);
   ASSERT_TRUE(lowest);
   lowest->line->begin(lowest->number, {}, kAll);
   calls_[0]->ring();
@@ -263,19 +263,19 @@ TEST_F(CommonLinesTest, lowest_rank_that_ends_a_call__waits_for_a_line_to_tell_s
   const std::vector<Seat> seats = take_all();
   calls_[0]->pass_over(kCall, kEnding);
   settle(0);
-  EXPECT_FALSE(calls_[1]->has_seat(kCall));
+  EXPECT_FALSE(calls_[1]->can_assign(kCall));
   leave(seats[0]);
   for (const Rank rank : {Rank{1}, Rank{2}}) {
     calls_[rank]->pass_over({.tag = 5000, .number = 0}, kEnding);
   }
   settle(0);
-  const auto seat = calls_[1]->take_seat(kCall);
+  const auto seat = calls_[1]->assign(kCall);
   ASSERT_TRUE(seat);
   EXPECT_EQ(seat->line->told(0, seat->number).reason, 5u);
 }
 
 TEST_F(CommonLinesTest, rank_that_ran_a_call_without_the_line__passes_it_over) {
-  const auto lowest = calls_[0]->take_seat(kCall);
+  const auto lowest = calls_[0]->assign(kCall);
   ASSERT_TRUE(lowest);
   const auto state = [&] { return lowest->line->told(1, lowest->number).state; };
   settle(1);
@@ -291,13 +291,13 @@ TEST_F(CommonLinesTest, rank_that_ran_a_call_without_the_line__passes_it_over) {
 TEST_F(CommonLinesTest, lines_that_are_all_in_use__are_held_up_by_the_ranks_that_calls_lack) {
   for (const Rank rank : {Rank{0}, Rank{1}}) {
     work_[rank].lacked = 4;
-    EXPECT_EQ(calls_[rank]->seat_lacks(), rank == 0 ? 0u : 1u);
+    EXPECT_EQ(calls_[rank]->lacked_for_a_line(), rank == 0 ? 0u : 1u);
   }
   take_all();
   for (const Rank rank : {Rank{0}, Rank{1}}) {
-    EXPECT_EQ(calls_[rank]->seat_lacks(), rank == 0 ? 0u : 1u);  // it has no line
+    EXPECT_EQ(calls_[rank]->lacked_for_a_line(), rank == 0 ? 0u : 1u);  // it has no line
     work_[rank].seated = true;
-    EXPECT_EQ(calls_[rank]->seat_lacks(), 4u);
+    EXPECT_EQ(calls_[rank]->lacked_for_a_line(), 4u);
   }
 }
 
@@ -307,7 +307,7 @@ TEST_F(CommonLinesTest, garbage_in_a_binding__is_no_seat) {
   binding.call.store(std::uint64_t{kCall.tag} << 32 | kCall.number);
   for (const std::uint32_t count : {0u, 2u, 77u, ~0u}) {
     binding.count.store(count);
-    EXPECT_FALSE(calls_[1]->has_seat(kCall)) << count;
+    EXPECT_FALSE(calls_[1]->can_assign(kCall)) << count;
   }
   binding.call.store(0);  // of a tag that has a line of its own
   binding.count.store(1);
@@ -318,11 +318,11 @@ TEST_F(CommonLinesTest, garbage_in_a_binding__is_no_seat) {
 
 /// The lowest rank gives no line away twice, whatever the memory says.
 TEST_F(CommonLinesTest, garbage_in_the_number_of_lines__does_not_mislead_the_lowest_rank) {
-  const auto first = calls_[0]->take_seat(kCall);
+  const auto first = calls_[0]->assign(kCall);
   ASSERT_TRUE(first);
   first->line->begin(first->number, {}, kAll);
   host_.of(1)->memory.used_lines().store(0);
-  const auto second = calls_[0]->take_seat(kOther);
+  const auto second = calls_[0]->assign(kOther);
   ASSERT_TRUE(second);
   EXPECT_NE(second->line->index(), first->line->index());
 }
