@@ -224,7 +224,10 @@ Duration Receiver::longest_delay(const Operation& operation) const {
 }
 
 RequestDelays Receiver::delays(const Operation& operation) const {
-  const Duration longest = std::max(longest_delay(operation), 2 * operation.silence_delay);
+  Duration longest = longest_delay(operation);
+  // The whole job waits for such a message. Its sender runs, so the requests themselves were lost.
+  if (operation.waits() && !operation.late) longest = std::min(longest, options_.quiet_delay);
+  longest = std::max(longest, 2 * operation.silence_delay);
   return {operation.gap_delay, operation.silence_delay, longest};
 }
 
