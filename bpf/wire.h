@@ -64,10 +64,12 @@ enum tarpon_probe {
 #define TARPON_READY_ANSWER 0xffffffffu
 
 /* Low bits of `incast_codec`: how many ranks may send to the packet's sender at once; 0: any
- * number. Bits above: what the operation's payloads are: 0, elements; 1, coefficients
- * (codec/hadamard.h). */
+ * number. Bits above: what holds in the operation's epoch. Coded: the payloads are coefficients
+ * (codec/hadamard.h). Flat: no call goes through the memory of hosts. */
 #define TARPON_INCAST_MASK 0x0fu
 #define TARPON_CODEC_SHIFT 4
+#define TARPON_FORM_CODED 1u
+#define TARPON_FORM_FLAT 2u
 
 /* Low bits of `stage`: the stage itself. In DATA, bits above: log2 of the number of flows that its
  * message travels in. */
@@ -127,7 +129,7 @@ struct tarpon_header {
 	__u32 packet_number; /* per sender, counts every packet sent; nonce of keyed tags */
 	__u32 sent_us;       /* sender's monotonic clock */
 	__u32 echo_us;       /* latest sent_us heard from the receiver plus the time held; 0: none */
-	__u8 incast_codec;   /* low 4 bits: advertised incast; high 4 bits: codec, 0 = none */
+	__u8 incast_codec;   /* low 4 bits: advertised incast; high 4 bits: form of the epoch */
 	__u8 incarnation;    /* of the sender */
 	__u16 stride;        /* of the codec: elements per coefficient group; 0 without codec */
 	__u32 check;         /* CRC32C of header (this field zero) and payload, or 0 */

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "transport/operation_news.h"
 #include "transport/operation_spec.h"
 #include "transport/rank.h"
 #include "transport/time.h"
@@ -21,6 +22,15 @@ class NearWork {
   /// it as Event::Kind::mismatch, once, whether a packet says it too or not. REQUIRES: the peer is
   /// one of OperationSpec::near.
   void begun(Rank peer, const Signature& signature, Time now);
+
+  /// Bounded: ranks have set their marks, as a peer has told. What this rank sends from now on says
+  /// so.
+  void marked(const Marks& told);
+
+  /// The near peers go on without this rank: it is late (OpenOperation), and fetches the messages
+  /// of ReceiveSpec::if_late. The endpoint tells Event::Kind::late. REQUIRES: the operation is
+  /// bounded.
+  void left_out(Time now);
 
   /// This rank lacks data of these peers at present, for blame and for the status socket. Bit r:
   /// rank r.

@@ -81,6 +81,9 @@ struct ReceiveSpec {
   Sink* sink = nullptr;  // outlives the operation
   std::uint64_t bytes = 0;
   std::vector<std::uint64_t> ranges = {};  // as in the sender's SendSpec
+  /// Of the last stage of a bounded operation: the data comes by other ways than packets. This rank
+  /// waits for the message only after NearWork::left_out(), and fetches what the peer retains.
+  bool if_late = false;
 };
 
 struct StageSpec {
@@ -104,7 +107,7 @@ struct StageSpec {
 /// endpoint compares `number` and carries the rest.
 struct OperationEpoch {
   std::uint16_t number = 0;
-  std::uint8_t form = 0;           // < 16; header field `incast_codec`
+  std::uint8_t form = 0;           // TARPON_FORM_*; header field `incast_codec`
   std::uint16_t form_details = 0;  // header field `stride`
   bool operator==(const OperationEpoch&) const = default;
 };
@@ -135,6 +138,8 @@ struct OperationSpec {
   /// EndpointOptions::quiet_delay gets READYs like any other one, because only its answer says that
   /// it has given the operation up.
   std::uint64_t near = 0;
+  /// Other ranks whose data may be in what this rank sends in the first stage. Bit r: rank r.
+  std::uint64_t carries = 0;
   /// Bounded: a stage ends before its bound once the tail of every message has been seen and
   /// nothing has come for this long since. Zero: it does not.
   std::array<Duration, TARPON_MAX_STAGES> early{};

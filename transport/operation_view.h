@@ -39,6 +39,9 @@ class OperationView {
   /// mark has no data of the rank that set it.
   Marks marks() const;
 
+  /// Whether `stage` is closed. A late rank that fetches more than it waited for opens it again.
+  bool has_closed(std::uint8_t stage) const;
+
   /// Whether every slot of `stage` has gone out once, except to peers that have not begun and whose
   /// initial credit is used up.
   bool sent(std::uint8_t stage) const;

@@ -30,6 +30,7 @@ std::uint64_t Heartbeats::lacked_ranks() const {
   std::uint64_t ranks = parts_.participants.silent();
   for (const Operation* operation : parts_.operations.states()) {
     if (operation->forwards) ranks |= unconfirmed_by(*operation);
+    if (operation->bounded) ranks |= operation->awaited_near;
     for (std::uint32_t i = 0; i < operation->stage_count; ++i) {
       const Stage& stage = operation->stages[i];
       if (stage.closed) continue;

@@ -10,6 +10,15 @@ void NearWork::begun(Rank peer, const Signature& signature, Time now) {
   operation_.note_begun(peer, signature, now);
 }
 
+void NearWork::marked(const Marks& told) {
+  operation_.note_marks(told);
+}
+
+void NearWork::left_out(Time now) {
+  require(operation_.state().bounded, "left_out() of a bounded operation");
+  operation_.left_out(now);
+}
+
 void NearWork::awaits(std::uint64_t peers) {
   operation_.state().awaited_near = peers;
 }

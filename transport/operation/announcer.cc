@@ -103,7 +103,10 @@ void Announcer::send(Operation& operation, Rank peer, Time now) {
                                       .repeats = ready.repeats()})) {
     return ready.announce(now + operation.gap_delay);
   }
-  ready.sent(now, operation.quiet_delay, parts_.receiver.longest_delay(operation));
+  // A near peer does not need it to begin.
+  const bool near = (operation.near >> peer & 1) != 0;
+  ready.sent(now, operation.quiet_delay,
+             near ? parts_.options.repair_delay_max : parts_.receiver.longest_delay(operation));
 }
 
 }  // namespace tarpon

@@ -4,6 +4,7 @@
 #include <bit>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 #include "transport/wire/mark_flags.h"
 #include "transport/wire/train.h"
@@ -517,7 +518,8 @@ void OpenOperation::become_late(Rank peer, Time now) {
   const bool fetches = !stranded(operation_);
   if (fetches) {
     StageBounds::lift_last(operation_);
-    for (ReceiveMessage& message : operation_.last_stage().receives) {
+    Stage& last = operation_.last_stage();
+    for (ReceiveMessage& message : last.receives) {
       message.allow_repair(kAllSlots);
     }
   }
@@ -533,6 +535,26 @@ void OpenOperation::become_late(Rank peer, Time now) {
   Event event;
   event.kind = Event::Kind::late;
   event.peer = peer;
+  tell(event, now);
+}
+
+/// The results that other ranks would pass on do not come. They are fetched from their owners.
+void OpenOperation::left_out(Time now) {
+  const bool was_late = operation_.late;
+  become_late(parts_.options.rank, now);
+  Stage& last = operation_.last_stage();
+  for (const ReceiveMessage& spare : std::exchange(last.spares, {})) {
+    const Rank from = spare.peer();
+    const bool absent = parts_.participants.is_silent(from) ||
+                        parts_.participants.excludes(from, operation_.tag, operation_.number);
+    if (spare.slots() == 0 || absent || stranded(operation_)) continue;
+    parts_.receiver.fetch(last, spare);
+    operation_.peers[from].ready().ask(now);
+  }
+  if (!was_late) return;  // else it is told that there is more to fetch
+  Event event;
+  event.kind = Event::Kind::late;
+  event.peer = parts_.options.rank;
   tell(event, now);
 }
 

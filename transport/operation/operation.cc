@@ -21,11 +21,17 @@ void prepare_sends(Stage& stage, const StageSpec& spec, std::uint32_t slot_bytes
 
 void prepare_receives(Stage& stage, const StageSpec& spec, std::uint32_t slot_bytes, bool exact,
                       Time now) {
-  stage.receives.resize(spec.receives.size());
+  const auto if_late = [](const ReceiveSpec& one) { return one.if_late; };
+  const auto spares = std::count_if(spec.receives.begin(), spec.receives.end(), if_late);
+  stage.receives.reserve(spec.receives.size());  // they do not move when spares join them
+  stage.receives.resize(spec.receives.size() - static_cast<std::size_t>(spares));
+  stage.spares.resize(static_cast<std::size_t>(spares));
   stage.open_receives = 0;
-  for (std::size_t i = 0; i < spec.receives.size(); ++i) {
-    stage.receives[i].reset(spec.receives[i], slot_bytes, exact || stage.repair, now);
-    if (stage.receives[i].slots() != 0) ++stage.open_receives;
+  std::size_t used = 0, spare = 0;
+  for (const ReceiveSpec& one : spec.receives) {
+    ReceiveMessage& message = one.if_late ? stage.spares[spare++] : stage.receives[used++];
+    message.reset(one, slot_bytes, exact || stage.repair, now);
+    if (!one.if_late && message.slots() != 0) ++stage.open_receives;
   }
   stage.tails_missing = stage.open_receives;
 }
@@ -80,6 +86,7 @@ void prepare(Operation& operation, const OperationSpec& spec, const EndpointOpti
   operation.forwards = spec.forwards;
   operation.tells_terms = spec.bounded && spec.tells_terms;
   operation.near = spec.near;
+  operation.carries = spec.carries | bit(options.rank);
   operation.awaited_near = spec.near;
   operation.stage_time = spec.stage_time;
   operation.marks = {};

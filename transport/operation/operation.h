@@ -36,6 +36,7 @@ struct Stage {
   std::vector<SendMessage> sends;
   Multicast multicast;
   std::vector<ReceiveMessage> receives;
+  std::vector<ReceiveMessage> spares;     // of ReceiveSpec::if_late, before left_out()
   std::vector<std::uint16_t> send_of;     // by peer: index into sends, or kNoMessage
   std::vector<std::uint16_t> receive_of;  // by peer
   std::uint32_t open_receives = 0;        // messages that have not ended
@@ -107,6 +108,7 @@ struct Operation {
   CallTerms terms{};
   bool tells_terms = false;
   std::uint64_t near = 0;          // as OperationSpec::near
+  std::uint64_t carries = 0;       // as OperationSpec::carries, this rank included
   std::uint64_t awaited_near = 0;  // peers that lack something, as the caller says
   std::uint16_t stage_time = 0;
   bool asks_if_late = false;  // bounded

@@ -22,6 +22,16 @@ void Receiver::give_up(Operation& operation, Stage& stage, ReceiveMessage& messa
   message_ended(operation, stage, message, now);
 }
 
+void Receiver::fetch(Stage& stage, const ReceiveMessage& spare) {
+  stage.receive_of[spare.peer()] = static_cast<std::uint16_t>(stage.receives.size());
+  ReceiveMessage& message = stage.receives.emplace_back(spare);
+  message.allow_repair(kAllSlots);
+  granter_.fetches(message);
+  ++stage.open_receives;
+  ++stage.tails_missing;
+  stage.closed = false;
+}
+
 void Receiver::release(Operation& operation, Time now) {
   for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
     const Stage& stage = operation.stages[i];

@@ -46,6 +46,8 @@ class Receiver {
   /// Stops waiting for `message`: no more of it comes. REQUIRES: `stage` is open and the message is
   /// not delivered.
   void give_up(Operation& operation, Stage& stage, ReceiveMessage& message, Time now);
+  /// Waits for one of the stage's spares from now on. The stage is open then.
+  void fetch(Stage& stage, const ReceiveMessage& spare);
   /// Closes `stage`. `closing`: the reason, if something is missing.
   void close_stage(Operation& operation, Stage& stage, Closing closing, Time now);
   /// The operation ends: no more data of it is expected.

@@ -17,8 +17,7 @@ std::uint8_t with_flows(std::uint8_t stage, const Stripes& stripes) {
 
 Sender::Sender(const EndpointOptions& options, const PortCapabilities& port, PacketWriter& writer,
                EndpointCounters& counters, const Participants& participants, Alarm& alarm)
-    : rank_(options.rank),
-      gathers_(port.gathers),
+    : gathers_(port.gathers),
       train_(std::max(1u, port.burst)),
       writer_(writer),
       counters_(counters),
@@ -122,10 +121,11 @@ tarpon_header Sender::header_of(Time now, const Operation& operation, std::uint8
   header.signature = operation.signature_hash;
   PacketWriter::mark_epoch(operation.epoch, header);
   header.stage_time = operation.stage_time;
-  // DATA of the first stage carries the mark of its sender alone, other packets those of all ranks.
+  // DATA of the first stage carries the marks of the ranks in it alone, other packets those of all
+  // ranks.
   const Marks& known = operation.marks;
-  const bool own = (known.ranks >> rank_ & 1) != 0;
-  if (stage == 0 ? own : known.any()) header.flags |= TARPON_FLAG_NONFINITE;
+  const bool within = (known.ranks & operation.carries) != 0;
+  if (stage == 0 ? within : known.any()) header.flags |= TARPON_FLAG_NONFINITE;
   header.stage = with_flows(stage, message.stripes());
   return header;
 }

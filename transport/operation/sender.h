@@ -84,7 +84,6 @@ class Sender {
             const Stretch& stretch, std::span<TxPacket> frames);
   void place(const Operation& operation, const OutgoingRun& run, std::span<TxPacket> frames) const;
 
-  const Rank rank_;
   const bool gathers_;
   const std::uint32_t train_;  // packets in one
   PacketWriter& writer_;

@@ -1,9 +1,9 @@
 // How packets carry the marks of ranks in bounded operations (OperationSpec::marked).
 //
-// The flag NONFINITE says that some rank has set its mark. Two kinds of packets say which: DATA of
-// the first stage carries the flag for its sender alone, and READY, CREDIT and REPAIR name ranks in
-// `contributors`. Names may be lost. The flag on a slot is never lost: a slot leaves after the data
-// in it has come.
+// The flag NONFINITE says that some rank has set its mark. Two kinds of packets say which. DATA of
+// the first stage carries the flag for the ranks in it, and names its sender if that is alone.
+// READY, CREDIT and REPAIR name ranks in `contributors`. Names may be lost. The flag on a slot is
+// never lost: a slot leaves after the data in it has come.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,9 @@ inline Marks marks_in(const tarpon_header& header, std::uint64_t everybody) {
   Marks said;
   said.heard = (header.flags & TARPON_FLAG_NONFINITE) != 0;
   if (!said.heard) return said;
-  if (header.type == TARPON_DATA && tarpon_stage(&header) == 0) said.ranks = 1ull << header.sender;
+  const std::uint64_t sender = std::uint64_t{1} << header.sender;
+  const bool names = header.type == TARPON_DATA && tarpon_stage(&header) == 0;
+  if (names && header.contributors == sender) said.ranks = sender;
   if (names_marked_ranks(header.type)) said.ranks = header.contributors;
   said.ranks &= everybody;
   return said;

@@ -47,6 +47,37 @@ TEST(EndpointBoundsTest, bounded__each_stage_closes_at_its_bound) {
   EXPECT_TRUE(a.sinks[0]->order.empty());
 }
 
+// What comes by other ways than packets while all goes well is fetched by a rank that is left out.
+TEST(EndpointBoundsTest, bounded__a_rank_that_is_left_out_fetches_messages_for_late_ranks) {
+  Harness net(2);
+  const auto near_call = [](Rank rank) {
+    auto call = bounded(rank, 2, 2, 50ms);
+    for (StageSpec& stage : call->spec.stages) stage.sends.clear();
+    call->spec.stages[0].receives.clear();
+    call->spec.stages[1].receives[0].if_late = true;
+    call->spec.near = bit(1 - rank);
+    return call;
+  };
+  Call& late = net.submit(near_call(0), 0);
+  Call& kept = net.submit(near_call(1), 1);
+  net.settle();
+  EXPECT_EQ(net.count(0, kClosed), 2u);  // no packet is due
+  EXPECT_EQ(net[0].view(late.handle).progress(1, 1).slots, 0u);
+  auto copy = std::make_unique<Retained>();
+  copy->stage = 1;
+  for (std::uint64_t i = 0; i < kFew; ++i) copy->bytes.push_back(pattern(1, 0, 1, i));
+  copy->contributors.assign(kFew / kSlot, bit(1));
+  net[1].close(kept.handle, std::move(copy), 0);
+
+  net[0].near(late.handle).left_out(net.now);
+  EXPECT_EQ(net.count(0, Event::Kind::late), 1u);
+  EXPECT_FALSE(net[0].view(late.handle).has_closed(1));
+  EXPECT_EQ(net[0].view(late.handle).progress(1, 1).slots, kFew / kSlot);
+  net.run_until(net.now + 100ms);
+  EXPECT_EQ(late.sinks[1]->bytes[1], kFew);
+  EXPECT_TRUE(net[0].view(late.handle).has_closed(1));
+}
+
 TEST(EndpointBoundsTest, bounded__the_clock_starts_when_half_of_the_ranks_have_begun) {
   for (const std::uint16_t world : std::initializer_list<std::uint16_t>{3, 4, 5, 8}) {
     SCOPED_TRACE("world " + std::to_string(world));
