@@ -352,7 +352,8 @@ MembershipOptions membership_options(const CommunicatorOptions& options,
           .job = self.job,
           .communicator = self.communicator,
           .budgets = budgets_of(options),
-          .epochs = options.mechanisms.codec == CodecRule::automatic,
+          .coded = options.mechanisms.codec == CodecRule::on,
+          .codec_adapts = options.mechanisms.codec == CodecRule::automatic,
           .dead_after = options.dead_after};
 }
 

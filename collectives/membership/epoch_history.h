@@ -1,4 +1,5 @@
-// The setting that all ranks must share while a job runs, by operation: whether a call is coded.
+// The setting that all ranks must share while a job runs, by operation: whether a bounded call is
+// coded, and whether it may go through the memory of hosts.
 //
 // An *epoch* is a setting with a number. An epoch record gives the first operation of each tag that
 // runs under it. membership/epochs.h describes which rank decides a record, and when.
@@ -26,6 +27,7 @@ namespace tarpon {
 struct EpochSetting {
   std::uint16_t number = 0;  // wraps: compared by later_epoch()
   bool coded = false;
+  bool flat = false;  // no bounded call goes through the memory of hosts
   bool operator==(const EpochSetting&) const = default;
 };
 
@@ -40,14 +42,15 @@ struct EpochRecord {
   bool operator==(const EpochRecord&) const = default;
 };
 
-/// Measurements of one bounded call of this rank, from which a setting of the codec is derived.
-struct CodecEvidence {
+/// Measurements of one bounded call of this rank, from which the setting is derived.
+struct CallEvidence {
   /// Share that its result lacked. None with late ranks or void shards, and none of a call whose
   /// coding would take more than half of its bound.
   std::optional<double> lost;
   bool coded = false;
   Duration bound{};
-  Duration took{};  // since its clock started
+  Duration took{};          // since its clock started
+  bool over_hosts = false;  // it went through the memory of hosts
 };
 
 /// The epoch of each operation, as far as this rank knows.

@@ -13,7 +13,9 @@ using rendezvous::append_u32;
 using rendezvous::read_u32;
 
 constexpr std::size_t kStartBytes = 8;
-constexpr std::size_t kHeadBytes = 8;  // of an answer: round, epoch; of a record: epoch, coded
+constexpr std::size_t kHeadBytes = 8;  // of an answer: round, epoch; of a record: epoch, setting
+// Of a record's setting.
+constexpr std::uint32_t kCoded = 1, kFlat = 2;
 constexpr std::size_t kMostStarts = (kMaxBody - kHeadBytes) / kStartBytes;
 constexpr std::uint32_t kRankBits = 6;  // low bits of an epoch's number: unique for each decider
 
@@ -72,18 +74,19 @@ std::uint16_t next_epoch(std::uint16_t latest, Rank rank) {
 
 }  // namespace
 
-Epochs::Epochs(Rank rank, const Facts& facts, bool automatic)
+Epochs::Epochs(Rank rank, const Facts& facts, bool coded, bool automatic)
     : rank_(rank),
       facts_(facts),
       automatic_(automatic),
       decider_(facts.decider()),
-      levels_(facts.world_size(), Level::calm) {}
+      levels_(facts.world_size(), Level::calm),
+      setting_{0, coded} {}
 
 void Epochs::send(Rank to, FrameKind kind, std::string body) {
   outbox_.emplace_back(to, Frame{kind, std::move(body)});
 }
 
-void Epochs::note_cost(const CodecEvidence& call) {
+void Epochs::note_cost(const CallEvidence& call) {
   if (call.coded) {
     const double overran = call.took > call.bound * kOverrun ? 1 : 0;
     overruns_ += (overran - overruns_) * kWeight;
@@ -99,7 +102,8 @@ Epochs::Level Epochs::level() const {
   return loss_ > kLossy ? Level::lossy : loss_ < kCalm ? Level::calm : Level::between;
 }
 
-void Epochs::note_call(const CodecEvidence& call, Time now) {
+void Epochs::note_call(const CallEvidence& call, Time now) {
+  if (call.over_hosts && !std::exchange(over_hosts_, true)) consider(now);
   if (!automatic_) return;
   if (call.lost) loss_ += (*call.lost - loss_) * kWeight;
   note_cost(call);
@@ -117,7 +121,6 @@ void Epochs::tell_level() {
 }
 
 void Epochs::facts_changed(Time now) {
-  if (!automatic_) return;
   const Rank before = std::exchange(decider_, facts_.decider());
   if (!live(rank_)) {
     question_.reset();
@@ -128,13 +131,13 @@ void Epochs::facts_changed(Time now) {
   if (before != decider_) {
     question_.reset();
     if (decider_ == rank_) {
-      inherited_ = true;
+      inherited_ = is_active();
       // The other ranks told their levels to the last decider. They tell them again, or already
       // have: a fact may reach them first.
       for (Rank other = 0; other < levels_.size(); ++other) {
         if (other != rank_ && (told_ >> other & 1) == 0) levels_[other] = Level::between;
       }
-    } else {
+    } else if (automatic_) {
       tell_level();
     }
   }
@@ -144,14 +147,14 @@ void Epochs::facts_changed(Time now) {
 }
 
 void Epochs::greet(Rank rank) {
-  if (!automatic_ || !live(rank_) || !live(rank)) return;
-  if (rank == decider_) tell_level();
+  if (!live(rank_) || !live(rank)) return;
+  if (automatic_ && rank == decider_) tell_level();
   if (decider_ != rank_) return;
   if (!decided_.empty()) send(rank, FrameKind::epoch_record, decided_);
 }
 
 void Epochs::take(Rank from, const Frame& frame, Time now) {
-  if (!automatic_ || !live(rank_) || !live(from)) return;
+  if (!live(rank_) || !live(from)) return;
   switch (frame.kind) {
     case FrameKind::epoch_level:
       if (frame.body.size() != 4 || read_u32(frame.body.data()) > 3) return;
@@ -173,8 +176,9 @@ void Epochs::take(Rank from, const Frame& frame, Time now) {
   }
 }
 
-/// Whether calls should be coded; nullopt: no change.
-std::optional<bool> Epochs::wanted() const {
+/// Whether calls should be coded from now on.
+bool Epochs::wants_coded() const {
+  if (!automatic_) return setting_.coded;
   bool calm = true, lossy = false;
   for (Rank rank = 0; rank < levels_.size(); ++rank) {
     if (!live(rank)) continue;
@@ -182,13 +186,21 @@ std::optional<bool> Epochs::wanted() const {
     lossy |= levels_[rank] == Level::lossy;
     calm &= levels_[rank] == Level::calm;
   }
-  return lossy || calm ? std::optional(lossy) : std::nullopt;
+  return lossy || calm ? lossy : setting_.coded;
+}
+
+bool Epochs::wants_flat() const {
+  if (setting_.flat || !over_hosts_) return setting_.flat;
+  for (Rank rank = 0; rank < levels_.size(); ++rank) {
+    if (!live(rank)) return true;
+  }
+  return false;
 }
 
 /// Whether this rank has something to ask.
 bool Epochs::curious() const {
   if (!live(rank_) || decider_ != rank_) return false;
-  return inherited_ || wanted().value_or(setting_.coded) != setting_.coded;
+  return inherited_ || wants_coded() != setting_.coded || wants_flat() != setting_.flat;
 }
 
 void Epochs::consider(Time now) {
@@ -246,12 +258,13 @@ void Epochs::all_answered(Time now) {
 
 void Epochs::decide(Time now) {
   const EpochInquiry asked = *std::exchange(asking_, std::nullopt);
-  const bool coded = wanted().value_or(setting_.coded);
+  const bool coded = wants_coded();
+  const bool flat = wants_flat();
   inherited_ = false;
   rest_until_ = now + kRest;
-  if (!asked.apart && coded == setting_.coded) return;
+  if (!asked.apart && coded == setting_.coded && flat == setting_.flat) return;
   EpochRecord record;
-  record.setting = {next_epoch(asked.latest, rank_), coded};
+  record.setting = {next_epoch(asked.latest, rank_), coded, flat};
   for (const EpochRecord::Start& now_at : asked.numbers) {
     const EpochRecord::Start* const before = find(asked.first, now_at.tag);
     const std::uint32_t went = before == nullptr ? now_at.from : now_at.from - before->from;
@@ -259,7 +272,7 @@ void Epochs::decide(Time now) {
   }
   std::string body;
   append_u32(body, record.setting.number);
-  append_u32(body, record.setting.coded ? 1 : 0);
+  append_u32(body, (coded ? kCoded : 0) | (flat ? kFlat : 0));
   append(body, record.starts);
   for (Rank rank = 0; rank < levels_.size(); ++rank) {
     if (rank != rank_ && live(rank)) send(rank, FrameKind::epoch_record, body);
@@ -270,8 +283,9 @@ void Epochs::decide(Time now) {
 
 void Epochs::take_decided(std::string_view body) {
   if (!well_formed(body)) return;
+  const std::uint32_t what = read_u32(body.data() + 4);
   const EpochSetting setting{static_cast<std::uint16_t>(read_u32(body.data())),
-                             read_u32(body.data() + 4) != 0};
+                             (what & kCoded) != 0, (what & kFlat) != 0};
   if (!later_epoch(setting.number, setting_.number)) return;
   setting_ = setting;
   record_ = {setting, read_starts(body)};

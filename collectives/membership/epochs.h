@@ -6,6 +6,9 @@
 // bound is more than twice as long. Calls become coded when one rank is lossy and none is costly.
 // They become uncoded when all ranks are calm or one is costly.
 //
+// Over hosts, a rank that is gone costs its host a slice of every bucket. So once a rank is gone,
+// bounded calls go to each rank over the network.
+//
 // For a change the decider asks all live ranks twice how far their calls have come. In each tag the
 // record starts beyond the furthest rank: by kMargin operations, plus the progress of half a
 // second. All ranks then have the record before they need it, even if TCP retransmits a segment. If
@@ -62,11 +65,12 @@ class Epochs {
   static constexpr Duration kPatience = 2s;         // for answers
   static constexpr Duration kRest = 1s;             // after a missing answer, or a decision
 
-  /// Without `automatic` nothing is ever asked. `facts` outlives this object.
-  Epochs(Rank rank, const Facts& facts, bool automatic);
+  /// `coded`: in epoch 0. `automatic`: whether that changes by loss and cost. `facts` outlives this
+  /// object.
+  Epochs(Rank rank, const Facts& facts, bool coded, bool automatic);
 
   /// Takes the measurements of a bounded call of this rank that has ended.
-  void note_call(const CodecEvidence& call, Time now);
+  void note_call(const CallEvidence& call, Time now);
 
   /// Acts upon a row that has risen. If this rank is not live, it takes no part any more.
   void facts_changed(Time now);
@@ -96,10 +100,12 @@ class Epochs {
     std::uint32_t round = 0;
   };
   bool live(Rank rank) const { return facts_.is_live(rank); }
-  void note_cost(const CodecEvidence& call);
+  void note_cost(const CallEvidence& call);
   Level level() const;
   void tell_level();
-  std::optional<bool> wanted() const;
+  bool is_active() const { return automatic_ || over_hosts_; }
+  bool wants_coded() const;
+  bool wants_flat() const;
   bool curious() const;
   void consider(Time now);
   void ask(Time now);
@@ -112,6 +118,7 @@ class Epochs {
   const Rank rank_;
   const Facts& facts_;
   const bool automatic_;
+  bool over_hosts_ = false;  // a call of this rank went over hosts
   Rank decider_ = 0;
   double loss_ = 0;
   double overruns_ = 0;        // share of the coded calls that overran, as an average

@@ -25,7 +25,7 @@ Member::Member(const MembershipOptions& options, Line& line)
       agreement_(options.rank, facts_, options.budgets),
       shrinking_(options.rank, facts_, Regroup::shrink),
       rejoining_(options.rank, facts_, Regroup::rejoin),
-      epochs_(options.rank, facts_, options.epochs) {}
+      epochs_(options.rank, facts_, options.coded, options.codec_adapts) {}
 
 // -- facts
 // -----------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ class Member {
     agreement_.set_silent(silent, now);
   }
   void wish_eviction(std::uint64_t ranks, Time now) { votes_.wish_eviction(ranks, now); }
-  void note_call(const CodecEvidence& call, Time now) { epochs_.note_call(call, now); }
+  void note_call(const CallEvidence& call, Time now) { epochs_.note_call(call, now); }
 
   /// Whether the decider waits for answer_numbers().
   bool numbers_wanted() const { return epochs_.asked(); }

@@ -175,10 +175,10 @@ void Membership::wish_eviction(std::uint64_t ranks) {
   hub_->apply(*part_, [&](mesh::Member& member, Time now) { member.wish_eviction(ranks, now); });
 }
 
-void Membership::note_calls(const std::vector<CodecEvidence>& calls) {
+void Membership::note_calls(const std::vector<CallEvidence>& calls) {
   if (calls.empty()) return;
   hub_->apply(*part_, [&](mesh::Member& member, Time now) {
-    for (const CodecEvidence& call : calls) member.note_call(call, now);
+    for (const CallEvidence& call : calls) member.note_call(call, now);
   });
 }
 

@@ -54,7 +54,8 @@ struct MembershipOptions {
   std::uint32_t job = 0;
   std::uint16_t communicator = 0;  // 0: that of the job; else it is split from it
   std::vector<LossBudget> budgets = {};
-  bool epochs = false;  // whether the ranks agree on new epochs, by their loss
+  bool coded = false;         // whether calls are coded at first
+  bool codec_adapts = false;  // whether the ranks agree on that anew, by their loss
   /// A rank is dead after it was silent for this long while exact calls or shrink() needed it
   /// (votes.h).
   Duration dead_after = 5s;
@@ -118,7 +119,7 @@ class Membership {
   /// Never blocks.
   void wish_eviction(std::uint64_t ranks);
   /// Takes the measurements of bounded calls of this rank that have ended. Never blocks.
-  void note_calls(const std::vector<CodecEvidence>& calls);
+  void note_calls(const std::vector<CallEvidence>& calls);
 
   /// Other ranks that wait in rejoin(), by their own messages or by verdicts. Bit r: rank r.
   std::uint64_t rejoin_wanted() const;

@@ -68,7 +68,7 @@ class Script {
   explicit Script(fuzz::Input input)
       : input_(input),
         mesh_(kOwn, kRanks, kJob, network_),
-        member_({.rank = kOwn, .world_size = kRanks, .job = kJob, .epochs = true},
+        member_({.rank = kOwn, .world_size = kRanks, .job = kJob, .codec_adapts = true},
                 mesh_.job_line()) {
     member_.plans(Regroup::shrink).enter();
     line_.open();
@@ -153,9 +153,12 @@ class Script {
   mesh::Mesh mesh_;
   mesh::Member member_;
   mesh::PartLine& line_ = *mesh_.add(kPart, {3, kOwn, 0});
-  mesh::Member part_{
-      {.rank = 1, .world_size = kPartRanks, .job = kJob, .communicator = kPart, .epochs = true},
-      line_};
+  mesh::Member part_{{.rank = 1,
+                      .world_size = kPartRanks,
+                      .job = kJob,
+                      .communicator = kPart,
+                      .codec_adapts = true},
+                     line_};
   std::array<Standing, kRanks> last_{};
 };
 

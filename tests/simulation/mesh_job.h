@@ -39,7 +39,7 @@ class MeshRank final : public Host, public mesh::Network {
                                                                .world_size = ranks,
                                                                .job = 7,
                                                                .budgets = {{0, 0.1, 0.5}},
-                                                               .epochs = true,
+                                                               .codec_adapts = true,
                                                                .dead_after = kDeadAfter},
                                              mesh_->job_line());
   }

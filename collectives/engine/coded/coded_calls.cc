@@ -96,12 +96,14 @@ void CodedCalls::note_ended(const PendingCall& call) {
   const bool in_time = report.status == Status::complete || report.status == Status::partial;
   const bool ended = in_time || report.status == Status::late_self;
   const Mechanisms& mechanisms = setting_.mechanisms;
-  const bool decides = mechanisms.codec == CodecRule::automatic;
+  const bool over_hosts = report.algorithm == Algorithm::hosts;
+  const bool decides = mechanisms.codec == CodecRule::automatic || over_hosts;
   if (!decides || !ended || report.mode != Mode::bounded || report.bound <= Duration{}) return;
-  CodecEvidence evidence{.lost = std::nullopt,
-                         .coded = report.coded.has_value(),
-                         .bound = report.bound,
-                         .took = report.elapsed - std::max(report.clock_start, Duration{})};
+  CallEvidence evidence{.lost = std::nullopt,
+                        .coded = report.coded.has_value(),
+                        .bound = report.bound,
+                        .took = report.elapsed - std::max(report.clock_start, Duration{}),
+                        .over_hosts = over_hosts};
   // Coding does not cause the wait for live ranks, so the time of the wait does not count.
   if (report.held > Duration{}) evidence.took = std::min(evidence.took, report.bound);
   const Duration coding = coding_time(bucket_bytes(call.arguments));

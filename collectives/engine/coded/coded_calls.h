@@ -64,7 +64,7 @@ class CodedCalls {
   void note_ended(const PendingCall& call);
 
   /// Returns the evidence of the bounded calls that have ended since it was last called.
-  std::vector<CodecEvidence> take_evidence() { return std::exchange(evidence_, {}); }
+  std::vector<CallEvidence> take_evidence() { return std::exchange(evidence_, {}); }
 
  private:
   /// A call that may be coded.
@@ -80,7 +80,7 @@ class CodedCalls {
   bool coded_lately_;                                 // setting of the record decided last
   std::array<Latest, 16> latest_{};
   std::size_t oldest_ = 0;  // index in latest_
-  std::vector<CodecEvidence> evidence_;
+  std::vector<CallEvidence> evidence_;
 };
 
 }  // namespace tarpon

@@ -7,7 +7,7 @@ namespace tarpon::coded_calls_test {
 namespace {
 
 /// The evidence of a call of 4 MiB, which takes 0.8 ms to code, that lost 30 %.
-CodecEvidence evidence_of(Duration bound, std::vector<Rank> late = {}) {
+CallEvidence evidence_of(Duration bound, std::vector<Rank> late = {}) {
   CodedCalls calls({.encoding = {.world = 2, .slot_bytes = 512}, .mechanisms = {}});
   PendingCall call;
   call.arguments.count = 1 << 20;
@@ -17,7 +17,7 @@ CodecEvidence evidence_of(Duration bound, std::vector<Rank> late = {}) {
   call.report.lost_fraction = 0.3;
   call.report.late_ranks = std::move(late);
   calls.note_ended(call);
-  const std::vector<CodecEvidence> evidence = calls.take_evidence();
+  const std::vector<CallEvidence> evidence = calls.take_evidence();
   EXPECT_EQ(evidence.size(), 1u);
   return evidence.front();
 }

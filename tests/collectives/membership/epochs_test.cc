@@ -121,7 +121,8 @@ class Job {
  public:
   explicit Job(std::uint32_t ranks, bool automatic = true) : numbers(ranks), silent_(ranks) {
     for (Rank rank = 0; rank < ranks; ++rank) facts_.emplace_back(ranks);
-    for (Rank rank = 0; rank < ranks; ++rank) ranks_.emplace_back(rank, facts_[rank], automatic);
+    for (Rank rank = 0; rank < ranks; ++rank)
+      ranks_.emplace_back(rank, facts_[rank], false, automatic);
   }
   /// `rank` learns that `gone` is.
   void tell(Rank rank, Rank gone) {
@@ -217,6 +218,37 @@ TEST(EpochsTest, loss_of_one_rank_turns_the_codec_on_everywhere_beyond_the_furth
                 testing::UnorderedElementsAre(EpochRecord::Start{0, 12 + Epochs::kMargin},
                                               EpochRecord::Start{5, 3 + Epochs::kMargin}));
   }
+}
+
+TEST(EpochsTest, over_hosts__a_rank_that_is_gone_makes_later_calls_flat) {
+  for (const bool automatic : {false, true}) {
+    for (const Rank dead : {Rank{0}, Rank{2}}) {
+      Job job(3, automatic);
+      job.numbers = {{{0, 10}}, {{0, 12}}, {{0, 11}}};
+      for (Rank rank = 0; rank < 3; ++rank) {
+        job[rank].note_call({.lost = 0.0, .over_hosts = true}, job.now);
+      }
+      job.run(5s);
+      EXPECT_TRUE(job.records.empty());
+      job.kill(dead);
+      job.run(5s);
+      ASSERT_EQ(job.records.size(), 2u);
+      for (const auto& [rank, record] : job.records) {
+        EXPECT_NE(rank, dead);
+        EXPECT_TRUE(record.setting.flat);
+        EXPECT_FALSE(record.setting.coded);
+        EXPECT_EQ(record, job.records[0].second);
+        EXPECT_EQ(record.starts[0], (EpochRecord::Start{0, 12 + Epochs::kMargin}));
+      }
+    }
+  }
+}
+
+TEST(EpochsTest, not_over_hosts__a_rank_that_is_gone_changes_nothing) {
+  Job job(3, false);
+  job.kill(2);
+  job.run(5s);
+  EXPECT_TRUE(job.records.empty());
 }
 
 TEST(EpochsTest, many_tags_in_any_order__each_starts_beyond_its_furthest) {
