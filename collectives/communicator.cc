@@ -136,8 +136,8 @@ Result<Report> Communicator::allreduce(const AllreduceArguments& arguments) {
 AllreduceArguments Communicator::chosen(AllreduceArguments arguments) const {
   arguments.learn_shares = arguments.learn_shares || state_->job().given().learn_shares;
   if (arguments.algorithm == Algorithm::automatic) {
-    const bool shared = state_->shares_hosts() && !may_run_bounded(arguments) &&
-                        arguments.shares.even() && !arguments.learn_shares;
+    const bool shared =
+        state_->shares_hosts() && arguments.shares.even() && !arguments.learn_shares;
     arguments.algorithm = shared ? Algorithm::hosts : choose_algorithm(arguments, world_size());
   }
   if (arguments.follows) {

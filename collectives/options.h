@@ -52,7 +52,7 @@ struct CommunicatorOptions {
   /// it was asked to. Each rank needs an interface of its own, and a network that carries
   /// multicast.
   bool multicast = false;
-  /// Whether exact calls add up in each host first, through memory that its ranks share.
+  /// Whether calls add up in each host first, through memory that its ranks share.
   /// Communicator::hosts() says whether they do, and why not. Alike on all ranks. Injected faults
   /// imply false; on one host so do a datapath that is named and a limit of the rate.
   bool hosts = true;

@@ -255,7 +255,7 @@ typedef struct tarpon_options {
    * learn_shares are refused. 0: the work rotates among the ranks from call to call, or as
    * TARPON_ORDER says where the environment is read. Alike on all ranks. */
   uint32_t fixed_order;
-  /* 1: ranks of a host use the network among themselves. 0: exact calls add up in each host first,
+  /* 1: ranks of a host use the network among themselves. 0: calls add up in each host first,
    * through memory that its ranks share, or as TARPON_HOSTS says where the environment is read.
    * Alike on all ranks. */
   uint32_t no_shared_memory;

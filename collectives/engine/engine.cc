@@ -12,6 +12,7 @@
 #include "collectives/engine/exact/scheduled_call.h"
 #include "collectives/engine/flight_events.h"
 #include "collectives/engine/hosts/hosted_call.h"
+#include "collectives/engine/hosts/hosted_tar_call.h"
 #include "collectives/rank_list.h"
 #include "transport/rank_mask.h"
 
@@ -208,6 +209,16 @@ void Engine::open(const UnbegunCalls::Waiting& next, Time now) {
                                                     host_calls_, next.submitted, now));
     return;
   }
+  const bool bounded =
+      effective_mode(arguments, endpoint_.tags().next_number(tag)) == Mode::bounded;
+  if (bounded && !encoding && HostedTarCall::suits(arguments, setting, host_calls_)) {
+    running_.push_back(std::make_unique<HostedTarCall>(std::move(setting), next.call, endpoint_,
+                                                       host_calls_, next.submitted, now));
+    return;
+  }
+  if (may_run_bounded(arguments) && arguments.algorithm == Algorithm::hosts) {
+    next.call->arguments.algorithm = Algorithm::tar;
+  }
   if (!may_run_bounded(arguments)) {
     running_.push_back(std::make_unique<ScheduledCall>(std::move(setting), next.call, endpoint_,
                                                        next.submitted, now));
@@ -240,7 +251,7 @@ void Engine::pass_over(const PendingCall& call, Time now) noexcept {
   // The peers may run another algorithm: on a line of its own the tag has to be told in any case.
   const std::uint32_t tag = call.arguments.tag;
   const bool shared = call.arguments.algorithm == Algorithm::hosts || hosts::own_line(tag);
-  if (!host_calls_.shares() || !shared || may_run_bounded(call.arguments)) return;
+  if (!host_calls_.shares() || !shared) return;
   host_calls_.pass_over({tag, call.report.operation},
                         {.reason = static_cast<std::uint32_t>(reason), .blamed = ranks});
 }
@@ -258,9 +269,9 @@ void Engine::handle_events(Time now) {
         // The result lacks the data of that epoch and is partial. This rank joins the epoch with
         // its next operation.
         const Report& report = operation->call().report;
-        coded_calls_.epochs().seen(
-            report.tag, report.operation + 1,
-            {event.epoch.number, event.epoch.form == static_cast<std::uint8_t>(Codec::hadamard)});
+        coded_calls_.epochs().seen(report.tag, report.operation + 1,
+                                   {event.epoch.number, (event.epoch.form & TARPON_FORM_CODED) != 0,
+                                    (event.epoch.form & TARPON_FORM_FLAT) != 0});
       } else {
         operation->on_event(event, now);
       }

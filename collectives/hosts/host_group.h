@@ -7,6 +7,7 @@
 #include "collectives/hosts/host_layout.h"
 #include "collectives/hosts/host_memory.h"
 #include "transport/rank.h"
+#include "transport/rank_mask.h"
 
 namespace tarpon::hosts {
 
@@ -27,6 +28,14 @@ struct HostGroup {
 
   /// The ranks of this host, by local rank.
   const std::vector<Rank>& ranks() const { return layout.hosts[host]; }
+  /// Bit r of `local`: local rank r. The result: bit r: rank r of the communicator.
+  std::uint64_t ranks_of(std::uint64_t local) const {
+    std::uint64_t result = 0;
+    for (std::uint32_t rank = 0; rank < ranks().size(); ++rank) {
+      if ((local >> rank & 1) != 0) result |= bit(ranks()[rank]);
+    }
+    return result;
+  }
 };
 
 }  // namespace tarpon::hosts

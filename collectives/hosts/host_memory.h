@@ -51,6 +51,10 @@ struct alignas(64) CallBoard {
   /// The call's number << 32 | CallState. Written last.
   std::atomic<std::uint64_t> state;
   std::array<std::atomic<std::uint64_t>, TARPON_SIGNATURE_BYTES / 8> signature;
+  // Bounded: the ranks that have NaN or infinity in their input, as far as the rank knows, and
+  // whether one has whose name it does not know.
+  std::atomic<std::uint64_t> marked;  // bit r: rank r of the communicator
+  std::atomic<std::uint32_t> heard;
   // Once given up:
   std::atomic<std::uint32_t> reason;  // tarpon_abort_reason
   std::atomic<std::uint64_t> blamed;  // bit r: rank r of the communicator
@@ -69,6 +73,10 @@ struct alignas(64) Board {
   /// have given up calls after it: at most 8 run at once.
   static constexpr std::uint32_t kCalls = 32;
 
+  /// A bounded call does not wait for ever for a rank that stands still: local rank r is out of the
+  /// calls before position left_out[r], as this rank says. It says so before it writes over what
+  /// that rank may still read.
+  std::array<std::atomic<Position>, 64> left_out;
   std::array<std::atomic<Position>, kParts> done;  // by Part
   std::array<CallBoard, kCalls> calls;             // by number % kCalls
 };

@@ -185,7 +185,8 @@ std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
     SimulatedCall& call = calls.emplace_back(
         draw_call(plan, random, draws_later ? &later : nullptr, sequence, index));
     const bool exact = !call.bounded && !call.calibrates();
-    if (by_host.chance(0.8) && exact && plan.host_place_bytes > 0) {
+    const bool by_hosts = by_host.chance(0.8) && plan.host_place_bytes > 0;
+    if (by_hosts && exact) {
       call.algorithm = Algorithm::hosts;
     } else if (plan.learns_shares && exact) {
       give_learnt_shares(plan, sequence, alone, learners[sequence], call);
@@ -210,6 +211,7 @@ std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
     } else if (divides_bounded && owners.chance(0.5)) {
       call.shares = draw_shares(owners, plan.ranks);
     }
+    if (by_hosts && call.bounded && call.shares.even()) call.algorithm = Algorithm::hosts;
     for (Rank rank = 0; rank < plan.ranks; ++rank) {
       if (!call.live && (plan.late_ranks >> rank & 1) != 0) {
         const auto percent = static_cast<std::int64_t>(lateness.below(101));

@@ -103,7 +103,7 @@ struct SimulationPlan {
   std::uint32_t flows = 1;        // of each rank to each other
   bool draws_algorithms = false;  // of exact calls; else all run TAR
   bool multicast = false;         // of messages that are alike for all peers
-  /// HostShape::place_bytes: exact calls may go by hosts; 0: no ranks share a host.
+  /// HostShape::place_bytes: calls may go by hosts; 0: no ranks share a host.
   std::uint32_t host_place_bytes = 0;
   std::vector<std::uint8_t> hosts = {};  // by rank: its host
   hosts::HostLayout layout() const { return hosts::HostLayout::by(hosts); }

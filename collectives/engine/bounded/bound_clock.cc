@@ -47,6 +47,9 @@ void BoundClock::start(Time at, const std::function<Duration()>& work_left, Time
   ends.at[kGather] = gather_due_ = end_;
   ends.hold = hold_policy(bound, work_left);
   waits_for_live_ = ends.hold.above < 1;
+  for (const std::size_t stage : {kScatter, kGather}) {
+    latest_[stage] = waits_for_live_ ? ends.hold.until[stage] : ends.at[stage];
+  }
   // A rank that begins after the scatter adds nothing, and the scatter may wait for it until then.
   // A rank that has not sent its shard asks when half of the gather is left.
   ends.lateness = {.late_after = waits_for_live_ ? ends.hold.until[kScatter] : ends.at[kScatter],

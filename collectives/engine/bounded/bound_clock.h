@@ -4,6 +4,7 @@
 // Not thread-safe. No clock inside.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 
@@ -54,6 +55,8 @@ class BoundClock {
   Duration whole() const { return end_ - started_; }
   /// When the gather ends, unless peers are asked then.
   Time gather_due() const { return gather_due_; }
+  /// When the scatter, or the gather, ends at the latest, whatever is missing.
+  Time latest(std::size_t stage) const { return latest_[stage]; }
   /// Whether the owners wait for the data of live ranks (HoldPolicy).
   bool waits_for_live() const { return waits_for_live_; }
 
@@ -79,6 +82,7 @@ class BoundClock {
   Time gather_due_ = kNever;
   Time look_at_ = kNever;
   bool waits_for_live_ = false;
+  std::array<Time, 2> latest_{kNever, kNever};
 };
 
 }  // namespace tarpon

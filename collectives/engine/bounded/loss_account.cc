@@ -70,7 +70,10 @@ bool LossAccount::is_whole() const {
 /// result whose owner is lost lacks the contributions of ranks that were in time.
 bool LossAccount::is_silent(Rank rank) const {
   if (rank == call_.rank) return call_.late_self;
+  if ((lost_with_others() & bit(rank)) != 0) return false;
   const MessageProgress scatter = call_.endpoint.view(call_.handle).progress(kScatter, rank);
+  const bool absent = (call_.gone & bit(rank)) != 0 || !scatter.heard;
+  if ((call_.left_out & bit(rank)) != 0 && absent) return true;
   const MessageProgress gather = call_.endpoint.view(call_.handle).progress(kGather, rank);
   if (scatter.slots + gather.slots == 0) {
     // It has nothing to send here. If no owner's data is here either, nothing is known of it.
@@ -80,6 +83,15 @@ bool LossAccount::is_silent(Rank rank) const {
     });
   }
   return scatter.received + gather.received == 0;
+}
+
+/// The ranks whose contributions are lost because other ranks are gone, which carried them.
+std::uint64_t LossAccount::lost_with_others() const {
+  std::uint64_t lost = call_.layout.lost_with(call_.gone);
+  for (std::size_t i = 0; i < call_.gather.size(); ++i) {
+    lost |= call_.layout.lost_with(call_.gone, i);
+  }
+  return lost & ~call_.gone;
 }
 
 /// Reports the contributors to each whole shard, and the void shards.
@@ -97,11 +109,14 @@ void LossAccount::report_shards() {
     owner.contributors = common(call_.gather[i].contributors(), owner.contributors);
     if (call_.late_self) report_.bytes_fetched += owner.bytes_received[kGather];
   }
-  for (Rank rank = 0; rank < call_.world; ++rank) {
-    const PeerReport& peer = report_.peers[rank];
-    const bool nothing = peer.bytes_expected[kGather] > 0 && peer.bytes_received[kGather] == 0;
-    if (rank == call_.rank ? own_void : nothing) report_.void_shards.push_back(rank);
+  std::uint64_t empty = own_void ? bit(call_.rank) : 0;
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    const ContributorMasks& contributors = call_.gather[i].contributors();
+    const bool nothing = std::all_of(contributors.begin(), contributors.end(),
+                                     [](std::uint64_t here) { return here == 0; });
+    if (nothing && !contributors.empty()) empty |= bit(others[i].owner);
   }
+  report_.void_shards = ranks_of(empty);
 }
 
 /// Elements of a slot of a shard of `bytes`.
@@ -112,21 +127,28 @@ double LossAccount::slot_elements(std::uint64_t bytes, std::uint32_t slot) const
 /// Adds the missing elements of this rank's shard to `sums`. `late`: mask of live ranks.
 void LossAccount::count_own_shard(std::uint64_t late, LossCauses& sums) const {
   // Where the messages to this rank ended: a contribution beyond is cut, one below is lost.
-  std::vector<std::pair<std::uint32_t, Rank>> ends;
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> ends;  // and the ranks that they carry
   for (const TarShards::Shard& other : call_.layout.shards().others) {
+    if (!call_.layout.is_partner(other.owner)) continue;
     ends.emplace_back(call_.endpoint.view(call_.handle).progress(kScatter, other.owner).end,
-                      other.owner);
+                      call_.layout.carried_by(other.owner));
   }
   std::sort(ends.begin(), ends.end());
   auto end = ends.begin();
   std::uint64_t ended = 0;
+  const std::uint64_t live = late;
+  const std::uint64_t gone = call_.layout.lost_with(call_.gone);
   for (std::uint32_t slot = 0; slot < call_.reducer.slots(); ++slot) {
-    for (; end != ends.end() && end->first <= slot; ++end) ended |= bit(end->second);
-    const std::uint64_t lacked = all_ranks_ & ~call_.reducer.contributors()[slot];
+    for (; end != ends.end() && end->first <= slot; ++end) ended |= end->second;
+    const std::uint64_t here = call_.reducer.contributors()[slot];
+    const std::uint64_t lacked = all_ranks_ & ~here;
     if (lacked == 0) continue;
+    // The slot came, without ranks that were late at their host.
+    late = live | (call_.layout.carried_by(call_.rank) & ~bit(call_.rank));
+    for (const auto& [_, carried] : ends) late |= (here & carried) != 0 ? carried : 0;
     const double elements = slot_elements(call_.layout.shards().own.count, slot);
-    const std::uint64_t missing = lacked & ~call_.gone;
-    sums.gone += std::popcount(lacked & call_.gone) * elements;
+    const std::uint64_t missing = lacked & ~gone;
+    sums.gone += std::popcount(lacked & gone) * elements;
     sums.late_ranks += std::popcount(missing & late) * elements;
     sums.cut += std::popcount(missing & ~late & ended) * elements;
     sums.network += std::popcount(missing & ~late & ~ended) * elements;
@@ -153,7 +175,10 @@ void LossAccount::count_shard(std::size_t number, std::uint64_t late, std::uint6
   const TarShards::Shard& shard = call_.layout.shards().others[number];
   const std::uint32_t end = call_.endpoint.view(call_.handle).progress(kGather, shard.owner).end;
   const bool is_void = (void_owners & bit(shard.owner)) != 0;
-  const bool owner_gone = (call_.gone & bit(shard.owner)) != 0;
+  const bool near = !call_.layout.is_partner(shard.owner);  // it does not come by packets
+  const std::uint64_t gone = call_.layout.lost_with(call_.gone, number);
+  const std::uint64_t sources = bit(shard.owner) | bit(call_.layout.provider(number));
+  const bool owner_gone = (call_.gone & sources) != 0;
   const ContributorMasks& contributors = call_.gather[number].contributors();
   late |= absent_at_owner(contributors) & ~call_.gone;
   for (std::uint32_t slot = 0; slot < contributors.size(); ++slot) {
@@ -162,12 +187,13 @@ void LossAccount::count_shard(std::size_t number, std::uint64_t late, std::uint6
     const double elements = slot_elements(shard.range.count, slot);
     if (contributors[slot] == 0) {
       (owner_gone   ? sums.gone
+       : near       ? sums.at_owner
        : is_void    ? sums.void_shards
        : slot < end ? sums.network
                     : sums.cut) += call_.world * elements;
     } else {
-      const std::uint64_t missing = lacked & ~call_.gone;
-      sums.gone += std::popcount(lacked & call_.gone) * elements;
+      const std::uint64_t missing = lacked & ~gone;
+      sums.gone += std::popcount(lacked & gone) * elements;
       sums.late_ranks += std::popcount(missing & late) * elements;
       sums.at_owner += std::popcount(missing & ~late) * elements;
     }
@@ -178,7 +204,8 @@ void LossAccount::count_shard(std::size_t number, std::uint64_t late, std::uint6
 /// of the ranks without data in the result.
 void LossAccount::report_causes(std::uint64_t silent) {
   const std::uint64_t late = silent & ~call_.gone;
-  const std::uint64_t void_owners = mask_of(report_.void_shards);
+  const std::uint64_t void_owners =
+      mask_of(report_.void_shards) & (call_.layout.partners() | bit(call_.rank));
   LossCauses sums;  // in elements
   if (call_.late_self) {
     sums.void_shards += call_.world * static_cast<double>(call_.layout.shards().own.count /

@@ -29,6 +29,7 @@ class LossAccount {
     const std::vector<BufferSink>& gather;      // in the order of the layout's other shards
     const codec::CodedLayout* coded = nullptr;  // of the coded bucket
     std::uint64_t gone = 0;       // bit r: rank r is silent, dead, evicted or has left
+    std::uint64_t left_out = 0;   // bit r: rank r is of this host, which does without it
     bool late_self = false;       // a peer has ended the call without this rank
     bool waits_for_live = false;  // the owners wait for the data of live ranks
   };
@@ -43,6 +44,7 @@ class LossAccount {
   void report_shards();
   void report_causes(std::uint64_t silent);
   bool is_silent(Rank rank) const;
+  std::uint64_t lost_with_others() const;
   double slot_elements(std::uint64_t bytes, std::uint32_t slot) const;
   std::uint64_t absent_at_owner(const ContributorMasks& contributors) const;
   void count_own_shard(std::uint64_t late, LossCauses& sums) const;

@@ -1,6 +1,7 @@
 #include "collectives/engine/bounded/output_completion.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <limits>
 
@@ -16,14 +17,22 @@ OutputCompletion::OutputCompletion(const Call& call)
       output_(static_cast<std::byte*>(call.arguments.output)) {}
 
 /// Lists the slots of other owners that did not arrive.
-void OutputCompletion::find_missing() {
+void OutputCompletion::find_missing(const HostSums* sums) {
   const std::vector<TarShards::Shard>& others = call_.layout.shards().others;
   for (std::size_t i = 0; i < others.size(); ++i) {
     const ContributorMasks& contributors = call_.gather[i].contributors();
     for (std::uint32_t slot = 0; slot < contributors.size(); ++slot) {
       if (contributors[slot] != 0) continue;
-      missing_.push_back({others[i].range.first + slot * call_.layout.slot_stride(),
-                          call_.layout.length_of(others[i].range.count, slot)});
+      const Range bytes{others[i].range.first + slot * call_.layout.slot_stride(),
+                        call_.layout.length_of(others[i].range.count, slot)};
+      const bool own_slice = sums != nullptr && call_.layout.is_partner(others[i].owner);
+      const std::uint32_t step = own_slice ? slot / sums->step_slots : 0;
+      if (own_slice && step < sums->contributors.size()) {
+        const auto ranks = static_cast<std::uint32_t>(std::popcount(sums->contributors[step]));
+        summed_.push_back({bytes, ranks});
+      } else {
+        missing_.push_back(bytes);
+      }
     }
   }
 }
@@ -35,7 +44,7 @@ void OutputCompletion::decode(Coding& coding, bool late_self) {
     missing_.push_back({call_.layout.shards().own.first + slot * call_.layout.slot_stride(),
                         call_.layout.slot_bytes()});
   }
-  find_missing();
+  find_missing(nullptr);
   for (const Range& row : missing_) coding.lose(coding.row_at(row.first));
   gaps_ = coding.start_decoding();
   call_.work.add(missing_.size(), call_.layout.slot_bytes(),
@@ -56,9 +65,22 @@ void OutputCompletion::decode(Coding& coding, bool late_self) {
   });
 }
 
-void OutputCompletion::fill_missing(bool late_self) {
-  if (late_self) void_own_shard();
-  find_missing();
+void OutputCompletion::fill_missing(bool late_self, const HostSums* sums) {
+  if (late_self) void_own_shard(sums != nullptr);
+  find_missing(sums);
+  const bool zero = call_.arguments.missing == MissingFill::zero;
+  const bool divides = sums != nullptr && sums->function == ReduceOp::avg;
+  call_.work.add(summed_.size(), call_.layout.slot_bytes(),
+                 [=, this](std::uint64_t first, std::uint64_t count) {
+                   for (std::uint64_t i = first; i < first + count; ++i) {
+                     const auto& [bytes, ranks] = summed_[i];
+                     if (zero) {
+                       std::memset(output_ + bytes.first, 0, bytes.count);
+                     } else {
+                       scale(bytes.first, bytes.count, divides ? 1 : call_.world, ranks);
+                     }
+                   }
+                 });
   call_.work.add(missing_.size(), call_.layout.slot_bytes(),
                  [this](std::uint64_t first, std::uint64_t count) {
                    for (std::uint64_t i = first; i < first + count; ++i)
@@ -78,15 +100,16 @@ void OutputCompletion::change_own_shard(Change change) {
                  });
 }
 
-void OutputCompletion::void_own_shard() {
+void OutputCompletion::void_own_shard(bool over_hosts) {
   const AllreduceArguments& arguments = call_.arguments;
   if (output_ != input_ || arguments.missing == MissingFill::zero) {
     return change_own_shard(
         [this](std::uint64_t offset, std::uint64_t length) { fill(offset, length); });
   }
   const ContributorMasks& contributors = call_.reducer.contributors();
-  const bool mixed = std::any_of(contributors.begin(), contributors.end(),
-                                 [&](std::uint64_t here) { return here != bit(call_.rank); });
+  const bool mixed =
+      over_hosts || std::any_of(contributors.begin(), contributors.end(),
+                                [&](std::uint64_t here) { return here != bit(call_.rank); });
   if (mixed) {
     // Our contribution is no longer available.
     change_own_shard([this](std::uint64_t offset, std::uint64_t length) {
@@ -99,7 +122,7 @@ void OutputCompletion::void_own_shard() {
   const std::uint32_t factor = local_factor() * settled.down / settled.up;
   if (factor == 1) return;
   change_own_shard([this, factor](std::uint64_t offset, std::uint64_t length) {
-    scale(offset, length, factor);
+    scale(offset, length, factor, 1);
   });
 }
 
@@ -115,15 +138,15 @@ void OutputCompletion::fill(std::uint64_t offset, std::uint64_t length) const {
     return;
   }
   if (output_ != input_) std::memcpy(output_ + offset, input_ + offset, length);
-  scale(offset, length, local_factor());
+  scale(offset, length, local_factor(), 1);
 }
 
-void OutputCompletion::scale(std::uint64_t offset, std::uint64_t length,
-                             std::uint32_t factor) const {
+void OutputCompletion::scale(std::uint64_t offset, std::uint64_t length, std::uint32_t up,
+                             std::uint32_t down) const {
   const AllreduceArguments& arguments = call_.arguments;
   std::byte* const at = output_ + offset;
   reduce_kernels(arguments.type, arguments.function)
-      .scale(at, at, length / element_bytes(arguments.type), factor, 1);
+      .scale(at, at, length / element_bytes(arguments.type), up, down);
 }
 
 /// Nothing reads the buffers any more, not even in place.

@@ -2,6 +2,7 @@
 // many slots wait for no more contributions.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -23,6 +24,9 @@ namespace tarpon {
 /// in `partials` unchanged. With the next one the sum is made in a buffer of one slot, which stays
 /// in the first cache. The sum goes to the accumulator if that was the last contribution, else to
 /// `partials`.
+///
+/// Where ranks share hosts, each host contributes the sum of its ranks, which its packets name. The
+/// own sum comes later, by provide(): what arrives before it is added up in `parked`.
 class Reducer : public Sink, public Source {
  public:
   struct Shape {
@@ -33,7 +37,13 @@ class Reducer : public Sink, public Source {
     DataType type = DataType::float32;
     ReduceOp function = ReduceOp::sum;
     Rank rank = 0;
-    std::uint32_t world = 0;
+    std::uint32_t world = 0;  // ranks that contribute
+    // Bit r: rank r sends contributions here, or is this rank. 0: all ranks.
+    std::uint64_t senders = 0;
+    // Of hosts, by sender: the ranks that may be in what it sends. Bit r: rank r.
+    std::vector<std::uint64_t> carried = {};
+    // Of hosts: parked_floats() floats; else null. Outlives the reducer.
+    float* parked = nullptr;
     Rescale rescale = Rescale::count;
     // A float for each element of the shard, if uses_partials(); else null. Outlives the reducer.
     float* partials = nullptr;
@@ -47,6 +57,16 @@ class Reducer : public Sink, public Source {
   static bool uses_partials(DataType type, ReduceOp function, std::uint32_t world) {
     return needs_partials(type, function) && world > 2;
   }
+  /// How many floats Shape::parked has for a shard of `elements`.
+  static std::uint64_t parked_floats(DataType type, std::uint64_t elements) {
+    return std::max<std::uint64_t>(1, elements) * parked_width(type) / sizeof(float);
+  }
+
+  /// The next `count` slots of Shape::own are there: sums of the ranks `contributors`. REQUIRES:
+  /// Shape::parked.
+  void provide(std::uint32_t count, std::uint64_t contributors);
+  /// How many slots of the own sum are there.
+  std::uint32_t provided() const { return provided_; }
 
   void deliver(const IncomingRun& run) override;
   /// Notes that the contribution of `from` to the slot will not arrive.
@@ -62,25 +82,51 @@ class Reducer : public Sink, public Source {
   /// REQUIRES: ready() + count <= slots().
   void settle(std::uint32_t count);
 
+  /// The ranks that a slot which is ready lacks. Bit r: rank r.
+  std::uint64_t lacked() const { return lacked_; }
+
   std::uint32_t slots() const { return static_cast<std::uint32_t>(contributors_.size()); }
   const ContributorMasks& contributors() const { return contributors_; }
+  ContributorMasks& contributors() { return contributors_; }
 
  private:
+  static std::size_t parked_width(DataType type) {
+    return std::max(element_bytes(type), sizeof(float));
+  }
+  bool of_hosts() const { return shape_.parked != nullptr; }
+  /// Bit r: the contribution that rank r sends to the slot is there.
+  std::uint64_t& arrived(std::uint32_t slot) {
+    return of_hosts() ? arrived_[slot] : contributors_[slot];
+  }
+  std::uint64_t arrived(std::uint32_t slot) const {
+    return of_hosts() ? arrived_[slot] : contributors_[slot];
+  }
+  std::byte* parked(std::uint32_t slot) const;
+  void park(Rank from, std::uint32_t slot, std::span<const std::byte> payload);
+  void combine(std::uint32_t slot, std::uint64_t before, std::span<const std::byte> payload);
+  void finish(std::uint32_t slot, const ReduceStep& step, const std::byte* a, const std::byte* b,
+              std::size_t elements);
   std::size_t length(std::uint32_t slot) const;
   bool settled(std::uint32_t slot) const;
   bool waits(std::uint64_t present) const;
   std::byte* sums(std::uint32_t slot) const;
   std::byte* sum_of_waiting(std::uint32_t slot, std::uint64_t present);
-  void add(Rank from, std::uint32_t slot, std::span<const std::byte> payload);
+  void add(Rank from, std::uint64_t contributors, std::uint32_t slot,
+           std::span<const std::byte> payload);
   void rescale(std::uint32_t slot);
+  Ratio factor(std::uint32_t slot) const;
   void advance();
 
   Shape shape_;
   const ReduceKernels& kernels_;
-  std::uint64_t everybody_;
-  ContributorMasks contributors_;    // per slot, the owner's own included
+  const std::uint64_t everybody_;  // bit r: rank r contributes
+  ContributorMasks contributors_;  // per slot, the owner's own included
+  ContributorMasks arrived_;       // of hosts, per slot: arrived()
+  std::uint32_t provided_ = 0;
+  std::uint64_t lacked_ = 0;
   std::vector<std::uint64_t> lost_;  // per slot: ranks whose contributions are lost; or empty
   std::pmr::vector<float> sum_;      // of one slot, with partials
+  std::vector<std::byte> single_;    // of hosts: one contribution, while two are added up
   std::uint32_t ready_ = 0;
 };
 

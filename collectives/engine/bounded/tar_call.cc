@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "collectives/engine/bounded/loss_account.h"
 #include "collectives/rank_list.h"
@@ -18,12 +19,24 @@ constexpr Duration kLongestOverrun = 4ms;
 
 TarCall::TarCall(const Setting& setting, std::shared_ptr<PendingCall> call,
                  std::unique_ptr<Coding> coding, Endpoint& endpoint, Time submitted, Time now)
+    : TarCall(setting, std::move(call), std::move(coding), endpoint, submitted, now, nullptr) {
+  open(specify(now), signature(), now);
+}
+
+TarCall::TarCall(const Setting& setting, std::shared_ptr<PendingCall> call,
+                 std::unique_ptr<Coding> coding, Endpoint& endpoint, Time submitted, Time now,
+                 const OverHosts* hosts)
     : RunningCall(setting, std::move(call), endpoint, submitted, now),
       coding_(std::move(coding)),
-      layout_(call_->arguments, coding_.get(), setting.world, setting.rank,
-              setting.mechanisms.rotation ? endpoint.tags().next_number(call_->arguments.tag) : 0,
-              setting.slot_bytes),
-      reducer_(reducer_shape(call_->report.mode)),
+      layout_(hosts != nullptr
+                  ? hosts->layout
+                  : CallLayout(call_->arguments, coding_.get(), setting.world, setting.rank,
+                               setting.mechanisms.rotation
+                                   ? endpoint.tags().next_number(call_->arguments.tag)
+                                   : 0,
+                               setting.slot_bytes)),
+      near_(hosts == nullptr ? nullptr : &hosts->near),
+      reducer_(reducer_shape(call_->report.mode, hosts)),
       clock_(clock_call()),
       lesson_({.bounds = *setting.bounds,
                .endpoint = endpoint_,
@@ -42,6 +55,7 @@ TarCall::TarCall(const Setting& setting, std::shared_ptr<PendingCall> call,
                .rescale = setting.mechanisms.rescale,
                .work = work_}) {
   Report& report = call_->report;
+  report.algorithm = near_ != nullptr ? Algorithm::hosts : Algorithm::tar;
   if (report.mode == Mode::bounded) {
     report.rescale = setting.mechanisms.rescale;
     report.epoch = setting.epoch.number;
@@ -50,15 +64,15 @@ TarCall::TarCall(const Setting& setting, std::shared_ptr<PendingCall> call,
     report.coded = CodedBucket{coding_->layout(), coding_->key()};
     if (!coding_->finite()) call_->nonfinite = true;
   }
-  open(specify(now), signature(), now);
 }
 
 TarCall::~TarCall() {
   if (partials_) setting_.partial_buffers->release(std::move(*partials_));
+  if (parked_) setting_.partial_buffers->release(std::move(*parked_));
 }
 
-/// Takes a buffer for partial results if the reducer needs one.
-Reducer::Shape TarCall::reducer_shape(Mode mode) {
+/// Takes the buffers that the reducer needs.
+Reducer::Shape TarCall::reducer_shape(Mode mode, const OverHosts* hosts) {
   const Range own = layout_.shards().own;
   Reducer::Shape shape;
   shape.accumulator = layout_.result_at(own.first);
@@ -71,31 +85,45 @@ Reducer::Shape TarCall::reducer_shape(Mode mode) {
   shape.world = setting_.world;
   shape.memory = setting_.memory;
   if (mode == Mode::bounded) shape.rescale = setting_.mechanisms.rescale;
-  if (Reducer::uses_partials(shape.type, shape.function, shape.world)) {
-    partials_ = setting_.partial_buffers->allocate(shape.bytes / element_bytes(shape.type));
+  const std::uint64_t elements = shape.bytes / element_bytes(shape.type);
+  std::uint32_t parties = shape.world;
+  if (hosts != nullptr) {
+    shape.senders = hosts->senders;
+    for (Rank rank = 0; rank < shape.world; ++rank) {
+      shape.carried.push_back(layout_.carried_by(rank));
+    }
+    parties = static_cast<std::uint32_t>(std::popcount(shape.senders));
+    shape.function = HostPlan::function_over_hosts(call_->arguments);
+    parked_ = setting_.partial_buffers->allocate(Reducer::parked_floats(shape.type, elements));
+    shape.parked = parked_->get();
+  }
+  if (Reducer::uses_partials(shape.type, shape.function, parties)) {
+    partials_ = setting_.partial_buffers->allocate(elements);
     shape.partials = partials_->get();
   }
   return shape;
 }
 
 BoundClock::Call TarCall::clock_call() {
-  return {.bounds = *setting_.bounds,
-          .mechanisms = setting_.mechanisms,
-          .arguments = call_->arguments,
-          .endpoint = endpoint_,
-          .handle = handle(),
-          .rank = setting_.rank,
-          .world = setting_.world,
-          .kind = {bucket_bytes(call_->arguments), coding_ != nullptr, setting_.open},
-          // Decoding takes about as long as encoding took.
-          .coding = coding_ ? 2 * (began_ - setting_.began) : Duration::zero(),
-          .submitted = submitted_,
-          .deadline = deadline_,
-          .report = call_->report};
+  return {
+      .bounds = *setting_.bounds,
+      .mechanisms = setting_.mechanisms,
+      .arguments = call_->arguments,
+      .endpoint = endpoint_,
+      .handle = handle(),
+      .rank = setting_.rank,
+      .world = setting_.world,
+      .kind = {bucket_bytes(call_->arguments), coding_ != nullptr, setting_.open, near_ != nullptr},
+      // Decoding takes about as long as encoding took.
+      .coding = coding_ ? 2 * (began_ - setting_.began) : Duration::zero(),
+      .submitted = submitted_,
+      .deadline = deadline_,
+      .report = call_->report};
 }
 
 OperationSignature TarCall::signature() const {
   OperationSignature result = common_signature(call_->arguments);
+  result.algorithm = call_->report.algorithm;
   result.mode = call_->report.mode;
   result.slot_bytes = static_cast<std::uint16_t>(layout_.slot_bytes());
   result.epoch = call_->report.epoch;
@@ -110,8 +138,9 @@ OperationSpec TarCall::specify(Time now) {
   spec.tag = arguments.tag;
   spec.slot_bytes = layout_.slot_bytes();
   spec.epoch.number = call_->report.epoch;
+  spec.epoch.form = setting_.epoch.flat ? TARPON_FORM_FLAT : 0;
   if (coding_) {
-    spec.epoch.form = static_cast<std::uint8_t>(Codec::hadamard);
+    spec.epoch.form |= TARPON_FORM_CODED;
     spec.epoch.form_details = static_cast<std::uint16_t>(coding_->layout().stride);
   }
   spec.deadline = deadline_;
@@ -132,13 +161,19 @@ void TarCall::add_scatter(OperationSpec& spec) {
   stage.repair = setting_.mechanisms.scatter_repair;
   scatter_.reserve(shards.others.size());
   for (auto to = shards.others.rbegin(); to != shards.others.rend(); ++to) {
-    scatter_.emplace_back(layout_.input_at(to->range.first), bit(setting_.rank));
-    stage.sends.push_back({to->owner, &scatter_.back(), to->range.count});
+    if (!layout_.is_partner(to->owner)) continue;
+    stage.sends.push_back({to->owner, &contribution_to(*to), to->range.count});
     call_->report.bytes_sent += to->range.count;
   }
   for (const TarShards::Shard& from : shards.others) {
+    if (!layout_.is_partner(from.owner)) continue;
     stage.receives.push_back({from.owner, &reducer_, shards.own.count});
   }
+}
+
+Source& TarCall::contribution_to(const TarShards::Shard& shard) {
+  if (near_ != nullptr) return near_->source(layout_.input_at(shard.range.first));
+  return scatter_.emplace_back(layout_.input_at(shard.range.first), bit(setting_.rank));
 }
 
 void TarCall::add_gather(OperationSpec& spec) {
@@ -154,6 +189,7 @@ void TarCall::add_gather(OperationSpec& spec) {
   }
   stage.acknowledge = longest > kConfirmAbove;
   for (auto to = shards.others.rbegin(); to != shards.others.rend(); ++to) {
+    if (!layout_.is_partner(to->owner)) continue;
     stage.sends.push_back({to->owner, &reducer_, shards.own.count});
     call_->report.bytes_sent += shards.own.count;
   }
@@ -161,7 +197,9 @@ void TarCall::add_gather(OperationSpec& spec) {
   for (const TarShards::Shard& from : shards.others) {
     gather_.emplace_back(layout_.result_at(from.range.first),
                          slots(from.range.count, layout_.slot_bytes()), setting_.memory);
-    stage.receives.push_back({from.owner, &gather_.back(), from.range.count});
+    ReceiveSpec receive{from.owner, &gather_.back(), from.range.count};
+    receive.if_late = !layout_.is_partner(from.owner);
+    stage.receives.push_back(receive);
   }
 }
 
@@ -171,7 +209,8 @@ void TarCall::on_progress(const Event& event, Time now) {
       if (event.stage == kGather) {
         gather_complete_ = event.closing == Closing::complete;
       } else if (event.closing != Closing::complete) {
-        settle();
+        settle_due_ = true;
+        settle_if_due();
       }
       return;
     case Event::Kind::acknowledged:
@@ -199,6 +238,7 @@ bool TarCall::advance(Time now) {
     if (work_.idle()) end_whole(now);
     return over();
   }
+  settle_if_due();
   if (!late_self_) endpoint_.advance(handle(), kGather, reducer_.ready());
   close_for_work(now);
   const bool in_doubt = endpoint_.view(handle()).in_doubt();
@@ -209,6 +249,7 @@ bool TarCall::advance(Time now) {
     wake_at_ = kNever;  // an answer ends it, or the endpoint's timer
     return false;
   }
+  if (near_ != nullptr && !near_->has_shards(now)) return false;
   call_->report.in_doubt |= asks_peers_ && now > clock_.end();
   if (whole_since_ == kNever) {
     whole_since_ = now;
@@ -254,6 +295,16 @@ bool TarCall::serves_afterwards() const {
   return retains() && asked_for;
 }
 
+std::uint64_t TarCall::left_out() const {
+  return near_ == nullptr ? 0 : near_->left_out();
+}
+
+void TarCall::hold(Time now) {
+  if (!clock_.has_started() || late_self_ || now <= clock_.end()) return;
+  clock_.extend(now - clock_.end(), now);
+  update_limit();
+}
+
 /// A bounded call ends at its bound, unless this rank is late.
 void TarCall::update_limit() {
   limit_ = late_self_ ? deadline_ : std::min(deadline_, clock_.end());
@@ -286,7 +337,9 @@ bool TarCall::may_finish(Time now) {
          endpoint_.tags().may_retain(layout_.shards().own.count) || now >= deadline_;
 }
 
+/// Over hosts a rank that was left out fetches the shards of all owners.
 bool TarCall::confirmed() const {
+  if (near_ != nullptr && reducer_.lacked() != 0) return false;
   return layout_.shards().own.count > kConfirmAbove &&
          endpoint_.view(handle()).acknowledged(kGather);
 }
@@ -318,6 +371,12 @@ bool TarCall::drops_copy(Time now) const {
          takes > std::min(kLongestOverrun, (end - clock_.started()) / 8);
 }
 
+void TarCall::settle_if_due() {
+  if (!settle_due_ || (near_ != nullptr && !near_->has_contributions())) return;
+  settle_due_ = false;
+  settle();
+}
+
 /// Rescales the slots of our shard that lack contributions, as work, after the scatter has closed.
 /// Work that was dropped halfway may be added again: it goes on at the first slot that is not
 /// ready.
@@ -334,6 +393,8 @@ void TarCall::retain() {
   if (!copies()) return;
   retained_ = std::make_unique<Retained>(setting_.memory);
   retained_->stage = kGather;
+  // Other ranks exchange no packets with this one, so they do not tell that they have passed it.
+  if (near_ != nullptr) retained_->receivers = layout_.partners() | reducer_.lacked();
   retained_->bytes.reserve(layout_.shards().own.count);
   retained_->contributors.reserve(reducer_.slots());
   work_.add(
@@ -387,6 +448,7 @@ void TarCall::report_result() {
                .gather = gather_,
                .coded = coding_ ? &coding_->layout() : nullptr,
                .gone = gone_,
+               .left_out = left_out(),
                .late_self = late_self_,
                .waits_for_live = clock_.waits_for_live()},
               call_->report)
@@ -411,7 +473,7 @@ void TarCall::report_nonfinite() {
 /// Owners whose shards are not available.
 std::uint64_t TarCall::absent() const {
   if (call_->report.mode == Mode::exact || !retains()) return 0;
-  std::uint64_t ranks = late_self_ ? bit(setting_.rank) : 0;
+  std::uint64_t ranks = late_self_ ? bit(setting_.rank) : left_out();
   for (const TarShards::Shard& shard : layout_.shards().others) {
     const MessageProgress message = endpoint_.view(handle()).progress(kGather, shard.owner);
     if (message.slots > 0 && message.received == 0) ranks |= bit(shard.owner);
@@ -424,13 +486,14 @@ void TarCall::complete_output() {
   const Status status = call_->report.status;
   const bool ended =
       status == Status::complete || status == Status::partial || status == Status::late_self;
-  if (ended && closed_.has(kScatter) && !call_->report.nonfinite) settle();
+  const bool settles = closed_.has(kScatter) && (near_ == nullptr || near_->has_contributions());
+  if (ended && settles && !call_->report.nonfinite) settle();
   if (call_->report.nonfinite) {
     output_.fill_with_nan();
   } else if (coding_) {
     if (ended) output_.decode(*coding_, late_self_);
   } else if (status == Status::partial || status == Status::late_self) {
-    output_.fill_missing(late_self_);
+    output_.fill_missing(late_self_, near_ == nullptr ? nullptr : &near_->sums());
   }
 }
 

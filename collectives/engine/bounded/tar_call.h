@@ -16,6 +16,22 @@
 
 namespace tarpon {
 
+/// The data of a call that does not come by packets, but through the memory of a host: sums that
+/// this rank contributes, also to its own shard (Reducer::provide()), and shards of other owners.
+class NearData {
+ public:
+  virtual ~NearData() = default;
+  /// Lends this rank's sums over its host for another shard, which begin at `slots`.
+  virtual Source& source(SlotArray<const std::byte> slots) = 0;
+  /// Whether all of these sums are there, or as many as this rank gets.
+  virtual bool has_contributions() const = 0;
+  /// Whether the shards are here, or are waited for no longer.
+  virtual bool has_shards(Time now) = 0;
+  /// The ranks of the host that the call does without. Bit r: rank r.
+  virtual std::uint64_t left_out() const = 0;
+  virtual const HostSums& sums() const = 0;
+};
+
 class TarCall : public RunningCall {
  public:
   /// Opens the operation on `endpoint`, as its last step. `coding`: the encoded bucket of a coded
@@ -25,18 +41,44 @@ class TarCall : public RunningCall {
           Endpoint& endpoint, Time submitted, Time now);
   ~TarCall() override;
 
- private:
-  Reducer::Shape reducer_shape(Mode mode);
-  BoundClock::Call clock_call();
-  OperationSignature signature() const;
+ protected:
+  /// Of a call over hosts.
+  struct OverHosts {
+    CallLayout layout;
+    std::uint64_t senders = 0;  // Reducer::Shape::senders
+    NearData& near;             // outlives the call
+  };
+  /// The derived class opens the operation, as the last step of its constructor.
+  TarCall(const Setting& setting, std::shared_ptr<PendingCall> call, Endpoint& endpoint,
+          Time submitted, Time now, const OverHosts& hosts)
+      : TarCall(setting, std::move(call), nullptr, endpoint, submitted, now, &hosts) {}
+
   OperationSpec specify(Time now);
+  OperationSignature signature() const;
+  bool advance(Time now) override;
+  void on_progress(const Event& event, Time now) override;
+  void complete_output() override;
+
+  const CallLayout& layout() const { return layout_; }
+  Reducer& reducer() { return reducer_; }
+  const Reducer& reducer() const { return reducer_; }
+  std::vector<BufferSink>& gather() { return gather_; }
+  const BoundClock& clock() const { return clock_; }
+  bool is_late() const { return late_self_; }
+  /// Live ranks have kept the call waiting until `now`: it ends later by as much.
+  void hold(Time now);
+
+ private:
+  /// `hosts`: of a call over hosts, else null.
+  TarCall(const Setting& setting, std::shared_ptr<PendingCall> call, std::unique_ptr<Coding> coding,
+          Endpoint& endpoint, Time submitted, Time now, const OverHosts* hosts);
+  Reducer::Shape reducer_shape(Mode mode, const OverHosts* hosts);
+  BoundClock::Call clock_call();
   void add_scatter(OperationSpec& spec);
+  Source& contribution_to(const TarShards::Shard& shard);
   void add_gather(OperationSpec& spec);
 
-  void on_progress(const Event& event, Time now) override;
-  bool advance(Time now) override;
   void finish(Time now) override;
-  void complete_output() override;
   void released(Time now) override { lesson_.teach(began_, now); }
   void update_limit();
   std::optional<Time> cut_at() const;
@@ -51,15 +93,20 @@ class TarCall : public RunningCall {
   bool copies() const;
   bool drops_copy(Time now) const;
   void settle();
+  void settle_if_due();
   void retain();
   void end_whole(Time now);
   void report_result();
   void report_nonfinite();
   std::uint64_t absent() const;
+  std::uint64_t left_out() const;
 
   std::unique_ptr<Coding> coding_;  // where the call is coded
   const CallLayout layout_;
-  std::optional<FloatBufferPool::Buffer> partials_;  // of the reducer, where it uses them
+  // Of the reducer, where it uses them.
+  std::optional<FloatBufferPool::Buffer> partials_;
+  std::optional<FloatBufferPool::Buffer> parked_;
+  NearData* const near_;  // null: all data comes by packets
   Reducer reducer_;
   std::vector<BufferSource> scatter_;
   std::vector<BufferSink> gather_;
@@ -72,7 +119,8 @@ class TarCall : public RunningCall {
   bool late_self_ = false;              // a peer has ended this bounded call without us
   bool asks_peers_ = false;             // whether they have ended this bounded call without us
   bool gather_complete_ = false;
-  bool finishing_ = false;  // our shard is being copied, or has been
+  bool settle_due_ = false;  // the scatter has closed, and something is missing
+  bool finishing_ = false;   // our shard is being copied, or has been
 };
 
 }  // namespace tarpon

@@ -52,6 +52,8 @@ class BufferSink : public Sink {
   }
 
   const ContributorMasks& contributors() const { return contributors_; }
+  /// For slots that come by other ways than packets.
+  ContributorMasks& contributors() { return contributors_; }
 
  private:
   SlotArray<std::byte> slots_;

@@ -12,6 +12,7 @@ class ClosedStages {
   /// The operation has `count` stages, at most 31.
   void open(std::uint32_t count) { count_ = count; }
   void close(std::uint32_t stage) { closed_ |= 1u << stage; }
+  void reopen(std::uint32_t stage) { closed_ &= ~(1u << stage); }
 
   std::uint32_t count() const { return count_; }
   bool has(std::uint32_t stage) const { return (closed_ >> stage & 1) != 0; }

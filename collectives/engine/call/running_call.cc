@@ -121,10 +121,15 @@ void RunningCall::on_event(const Event& event, Time now) {
       closed_.close(event.stage);
       return on_progress(event, now);
     }
+    case Event::Kind::late:
+      if (const auto last = static_cast<std::uint8_t>(closed_.count() - 1);
+          !endpoint_.view(handle_).has_closed(last)) {
+        closed_.reopen(last);
+      }
+      return on_progress(event, now);
     case Event::Kind::acknowledged:
     case Event::Kind::clock:
     case Event::Kind::extended:
-    case Event::Kind::late:
       return on_progress(event, now);
     case Event::Kind::mismatch:
       mismatches_.add(event.peer, decode(event.signature), signature_);
@@ -161,7 +166,7 @@ void RunningCall::end_mismatched(Time now) {
 
 void RunningCall::on_abort(const Event& event, Time now) {
   // A complete result needs no peer any more, but a call of 0 elements has to hear every rank.
-  if (closed_.all() && call_->arguments.count > 0) return;
+  if (has_all() && call_->arguments.count > 0) return;
   if (event.reason == TARPON_ABORT_MISMATCH) {
     if (mismatches_.any()) return;
     mismatches_.add_ended(abort_text(AbortReason::mismatch, {event.peer}));
@@ -277,7 +282,7 @@ void RunningCall::peers_gone(const Facts& facts, Time now) {
 void RunningCall::evicted(const std::string& detail, Time now) {
   if (over()) return;
   if (mismatches_.any()) return end_mismatched(now);
-  if (closed_.all() && !blame_.unheard()) return finish(now);
+  if (has_all() && !blame_.unheard()) return finish(now);
   call_->report.blamed = {setting_.rank};
   end(Status::evicted, detail, now);
 }

@@ -179,6 +179,7 @@ class RunningCall {
   Time limit_;                      // when the call ends, whatever it still waits for
   std::uint64_t held_back_by_ = 0;  // held_back_by()
   std::uint64_t unknown_ = 0;       // bit r: rank r may have begun, this rank cannot know
+  bool awaits_near_ = false;        // data that comes by other ways than packets is due
   // If the bound closed the stages, and only work followed: when they had closed, and the peers'
   // answers had arrived.
   std::optional<Time> cut_at_;
@@ -202,6 +203,8 @@ class RunningCall {
   /// Passes the times of the finished call to the learnt bounds.
   virtual void released(Time) {}
 
+  /// Whether nothing more can come that the result needs.
+  bool has_all() const { return closed_.all() && !awaits_near_; }
   void end_mismatched(Time now);
   void teach_work_rate(Time now);
   void on_abort(const Event& event, Time now);

@@ -1,6 +1,7 @@
 #include "collectives/engine/hosts/host_line.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 namespace tarpon::hosts {
@@ -26,17 +27,35 @@ HostLine::HostLine(const HostGroup& group, std::uint32_t index, std::size_t most
 }
 
 void HostLine::begin(std::uint32_t number, const SignatureBytes& signature,
-                     std::span<const Part> parts) {
+                     std::span<const Part> parts, const Marks& marks) {
   CallBoard& call = own().calls[number % Board::kCalls];
   for (std::size_t i = 0; i < call.signature.size(); ++i) {
     std::uint64_t word = 0;
     std::memcpy(&word, signature.data() + i * sizeof word, sizeof word);
     call.signature[i].store(word, std::memory_order_relaxed);
   }
+  call.marked.store(marks.ranks, std::memory_order_relaxed);
+  call.heard.store(marks.heard ? 1 : 0, std::memory_order_relaxed);
   call.state.store(state_word(number, CallState::begun), std::memory_order_release);
   reach(number);
   for (const Part part : parts) waiting_[index_of(part)].push_back(number);
   next_number_ = number + 1;
+}
+
+void HostLine::mark(std::uint32_t number, const Marks& marks) {
+  CallBoard& call = own().calls[number % Board::kCalls];
+  if (call.state.load(std::memory_order_relaxed) >> 32 != number) return;
+  call.marked.store(marks.ranks, std::memory_order_relaxed);
+  call.heard.store(marks.heard ? 1 : 0, std::memory_order_relaxed);
+}
+
+Marks HostLine::marks(std::uint32_t rank, std::uint32_t number) const {
+  const CallBoard& call = group_.memory.board(index_, rank).calls[number % Board::kCalls];
+  const Marks marks{.heard = call.heard.load(std::memory_order_relaxed) != 0,
+                    .ranks = call.marked.load(std::memory_order_relaxed)};
+  // Another call may have taken the entry meanwhile.
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return call.state.load(std::memory_order_relaxed) >> 32 == number ? marks : Marks();
 }
 
 bool HostLine::is_turn(Part part, std::uint32_t number) const {
@@ -106,14 +125,41 @@ HostLine::Told HostLine::told(std::uint32_t rank, std::uint32_t number) const {
   return result;
 }
 
-bool HostLine::is_free(Area area, std::uint32_t place) const {
-  const std::optional<Use>& used = used_[static_cast<std::size_t>(area)][place];
-  return !used || all_have_reached(used->part, used->position);
+void HostLine::leave_out(std::uint64_t ranks, std::uint32_t number) {
+  const Position end = position(number + 1, 0);
+  for (; ranks != 0; ranks &= ranks - 1) {
+    std::atomic<Position>& before =
+        own().left_out[static_cast<std::size_t>(std::countr_zero(ranks))];
+    if (!has_reached(before.load(std::memory_order_relaxed), end)) before.store(end);
+  }
+  // What this rank writes next must not be seen without it.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
-void HostLine::use(Area area, std::uint32_t place, Part part, std::uint32_t number,
-                   std::uint32_t step) {
-  used_[static_cast<std::size_t>(area)][place] = Use{part, position(number, step + 1)};
+std::uint64_t HostLine::left_out(std::uint32_t number) const {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  const std::uint32_t ranks = group_.memory.shape().ranks;
+  std::uint64_t result = 0;
+  for (std::uint32_t by = 0; by < ranks; ++by) {
+    const Board& board = group_.memory.board(index_, by);
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+      const Position end = board.left_out[rank].load(std::memory_order_relaxed);
+      // Zero: it has left out no rank yet.
+      if (end != 0 && has_reached(end, position(number + 1, 0))) result |= std::uint64_t{1} << rank;
+    }
+  }
+  return result;
+}
+
+std::uint64_t HostLine::users(Area area, std::uint32_t place) const {
+  const std::optional<Use>& used = used_[static_cast<std::size_t>(area)][place];
+  if (!used) return 0;
+  const std::uint64_t lacking = this->lacking(used->part, position(used->number, used->step + 1));
+  return lacking != 0 && used->bounded ? lacking & ~left_out(used->number) : lacking;
+}
+
+void HostLine::use(Area area, std::uint32_t place, const Use& use) {
+  used_[static_cast<std::size_t>(area)][place] = use;
 }
 
 }  // namespace tarpon::hosts

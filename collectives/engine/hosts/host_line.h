@@ -16,6 +16,7 @@
 
 #include "collectives/engine/call/signature.h"
 #include "collectives/hosts/host_group.h"
+#include "transport/operation_news.h"
 #include "transport/rank_mask.h"
 
 namespace tarpon::hosts {
@@ -29,7 +30,11 @@ class HostLine {
 
   /// Call `number` has begun here: tells the other ranks. Its `parts` wait for those of earlier
   /// calls. A rank that is at this call is done with all earlier ones that do not wait.
-  void begin(std::uint32_t number, const SignatureBytes& signature, std::span<const Part> parts);
+  /// `marks`: of a bounded call.
+  void begin(std::uint32_t number, const SignatureBytes& signature, std::span<const Part> parts,
+             const Marks& marks = {});
+  /// Tells further marks of a call that this rank has begun.
+  void mark(std::uint32_t number, const Marks& marks);
   /// Whether all earlier calls are done with `part`.
   bool is_turn(Part part, std::uint32_t number) const;
   /// The call whose turn it is. REQUIRES: a call waits for its turn with `part`.
@@ -49,6 +54,14 @@ class HostLine {
   /// This rank does not begin call `number`, which takes its number all the same.
   void pass_over(std::uint32_t number, const Ending& ending);
 
+  // -- ranks that are left out -------------------------------------------------------------------
+
+  /// Bounded calls up to `number` do without the local ranks `ranks`. Bit r: local rank r.
+  void leave_out(std::uint64_t ranks, std::uint32_t number);
+  /// The local ranks that a rank of the host has left out of call `number`. A rank that may be one
+  /// of them asks after it has read from the memory: what it has read may be of another call.
+  std::uint64_t left_out(std::uint32_t number) const;
+
   // -- the other ranks ---------------------------------------------------------------------------
 
   struct Told {
@@ -60,6 +73,9 @@ class HostLine {
   /// What local rank `rank` says about call `number`. A rank that has gone on so far that it no
   /// longer says so has given the call up.
   Told told(std::uint32_t rank, std::uint32_t number) const;
+
+  /// The marks that local rank `rank` has told of call `number`.
+  Marks marks(std::uint32_t rank, std::uint32_t number) const;
 
   /// Whether all ranks of the host, this one included, have reached `position`.
   bool all_have_reached(Part part, Position position) const { return lacking(part, position) == 0; }
@@ -75,11 +91,17 @@ class HostLine {
   }
   /// What a place has.
   enum class Area : std::uint8_t { inputs, result };
-  /// Whether no rank needs the data of the last step there.
-  bool is_free(Area area, std::uint32_t place) const;
-  /// The area holds step `step` of call `number` from now on, until all ranks have done that step
-  /// of `part`.
-  void use(Area area, std::uint32_t place, Part part, std::uint32_t number, std::uint32_t step);
+  /// The local ranks that need the data of the last step there. Bit r: local rank r.
+  std::uint64_t users(Area area, std::uint32_t place) const;
+  bool is_free(Area area, std::uint32_t place) const { return users(area, place) == 0; }
+  /// What holds an area from now on, until all ranks have done that step of `part`.
+  struct Use {
+    Part part = Part::copy_in;
+    std::uint32_t number = 0;  // of the call
+    std::uint32_t step = 0;
+    bool bounded = false;  // ranks that are left out of the call do not count
+  };
+  void use(Area area, std::uint32_t place, const Use& use);
 
   std::byte* input(std::uint32_t place, std::uint32_t rank) const {
     return group_.memory.input(index_, place, rank);
@@ -97,11 +119,7 @@ class HostLine {
   const std::uint32_t index_;
   std::array<std::vector<std::uint32_t>, kParts> waiting_;  // numbers of open calls, in order
   std::uint32_t next_number_ = 0;                           // after the latest call that began
-  struct Use {
-    Part part;
-    Position position;  // to reach with that part
-  };
-  std::array<std::vector<std::optional<Use>>, 2> used_;  // by Area and place
+  std::array<std::vector<std::optional<Use>>, 2> used_;     // by Area and place
 };
 
 /// Where a call does its work.

@@ -34,7 +34,10 @@ class HostPeers {
 
   /// Whether all ranks have begun the call, and none has given it up: what their positions say is
   /// in the memory then. Look at the positions first.
-  bool all_hold() const;
+  /// Ranks `without` (bit r: local rank r) do not count.
+  bool all_hold(std::uint64_t without = 0) const;
+  /// The local ranks that have ended it without a result.
+  std::uint64_t ended() const;
   /// The local ranks that have not begun it. Bit r: local rank r.
   std::uint64_t lacking() const;
   /// When this rank saw that `rank` had begun; kNever: it did not.

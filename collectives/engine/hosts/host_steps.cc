@@ -1,32 +1,30 @@
 #include "collectives/engine/hosts/host_steps.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstring>
+
+#include "transport/rank_mask.h"
 
 namespace tarpon {
 namespace {
 
 using hosts::HostLine;
 using hosts::Part;
+using hosts::Position;
 using hosts::position;
 
 constexpr std::array<Part, 2> kWhole{Part::copy_in, Part::copy_out};
 constexpr std::array<Part, 3> kOneHost{Part::copy_in, Part::add_up, Part::copy_out};
 constexpr std::array<Part, 4> kOverHosts{Part::copy_in, Part::add_up, Part::spread, Part::copy_out};
 
-std::span<const Part> parts_of(const HostPlan& plan) {
+std::span<const Part> parts_of(const HostPlan& plan, bool alone) {
   if (plan.whole()) return kWhole;
-  return plan.hosts() == 1 ? std::span<const Part>(kOneHost) : kOverHosts;
+  return alone ? std::span<const Part>(kOneHost) : kOverHosts;
 }
 
-/// Whether a host divides its sums for an average. Half precision would overflow if all hosts did
-/// that together at the end.
-bool divides_in_host(const AllreduceArguments& call) {
-  return call.function == ReduceOp::avg && is_half(call.type);
-}
-
-Contributions::Shape sums_of(const AllreduceArguments& call, std::uint32_t hosts,
-                             std::uint32_t world) {
-  const bool sum = hosts > 1 && call.function == ReduceOp::avg && !divides_in_host(call);
+Contributions::Shape sums_of(const AllreduceArguments& call, bool alone, std::uint32_t world) {
+  const bool sum = !alone && call.function == ReduceOp::avg && !HostPlan::divides_in_host(call);
   return {.type = call.type,
           .function = sum ? ReduceOp::sum : call.function,
           .custom = call.custom,
@@ -35,24 +33,27 @@ Contributions::Shape sums_of(const AllreduceArguments& call, std::uint32_t hosts
 
 }  // namespace
 
-ReduceOp HostSteps::function_over_hosts(const AllreduceArguments& call) {
-  return divides_in_host(call) ? ReduceOp::sum : call.function;
-}
-
 HostSteps::HostSteps(const AllreduceArguments& call, const hosts::HostGroup& group,
                      const hosts::HostPeers& peers, const hosts::Assignment& assignment,
-                     std::uint32_t world)
+                     std::uint32_t world, std::uint32_t slot_bytes)
     : call_(call),
+      group_(group),
       peers_(peers),
       assignment_(assignment),
       self_(group.self),
       local_(static_cast<std::uint32_t>(group.ranks().size())),
-      plan_(call, group.layout, group.memory.shape()),
-      parts_(parts_of(plan_)),
+      bounded_(slot_bytes != 0),
+      plan_(call, group.layout, group.memory.shape(), slot_bytes),
+      alone_(plan_.hosts() == 1 && !bounded_),
+      parts_(parts_of(plan_, alone_)),
       width_(element_bytes(call.type)),
-      sums_(sums_of(call, plan_.hosts(), world)),
+      sums_(sums_of(call, alone_ || plan_.whole(), world)),
       from_(local_),
-      results_(plan_.hosts()) {}
+      results_(plan_.hosts()) {
+  if (!bounded_) return;
+  slots_.emplace(plan_, slot_bytes, width_, world);
+  summed_.reserve(plan_.steps());
+}
 
 std::uint64_t HostSteps::sums(std::uint32_t shard) const {
   const std::uint32_t steps = done(Part::add_up);
@@ -82,6 +83,7 @@ std::optional<std::uint32_t> HostSteps::turn() const {
 }
 
 std::uint64_t HostSteps::lacking() const {
+  if (bounded_) return blockers();
   std::uint64_t lacking = peers_.lacking();
   const std::uint32_t step = done(Part::copy_out);
   for (std::size_t i = parts_.size() - 1; i-- > 0 && lacking == 0;) {
@@ -99,15 +101,19 @@ std::byte* HostSteps::output_at(std::uint64_t element) const {
   return static_cast<std::byte*>(call_.output) + element * width_;
 }
 
-/// Where the contributions of all ranks to a piece lie: `offset` bytes into their places, this
-/// rank's own in its input, from `element` on.
+/// Where the contributions of the local ranks `among` to a piece lie: `offset` bytes into their
+/// places, this rank's own in its input, from `element` on.
 std::span<const std::byte* const> HostSteps::contributions(std::uint32_t place,
                                                            std::uint64_t offset,
-                                                           std::uint64_t element) {
-  for (std::uint32_t rank = 0; rank < local_; ++rank) {
-    from_[rank] = rank == self_ ? input_at(element) : assignment_.line->input(place, rank) + offset;
+                                                           std::uint64_t element,
+                                                           std::uint64_t among) {
+  std::size_t count = 0;
+  for (; among != 0; among &= among - 1) {
+    const auto rank = static_cast<std::uint32_t>(std::countr_zero(among));
+    from_[count++] =
+        rank == self_ ? input_at(element) : assignment_.line->input(place, rank) + offset;
   }
-  return from_;
+  return std::span(from_).first(count);
 }
 
 /// Calls f(number of the shard, elements, offset in the place) for the pieces of a step that belong
@@ -118,6 +124,18 @@ void HostSteps::for_pieces(std::uint32_t step, std::uint32_t owner, F f) const {
     const Range piece = plan_.piece(step, owner, shard);
     if (piece.count > 0) f(shard, piece, plan_.offset(owner, shard));
   }
+}
+
+/// Calls f(elements, offset in the place) for what this rank adds up in a step. A result of a
+/// bounded call may come before: its owner had ended the stage. It stays.
+template <typename F>
+void HostSteps::for_sums(std::uint32_t step, F f) const {
+  for_pieces(step, self_, [&](std::uint32_t shard, Range piece, std::uint64_t offset) {
+    if (!slots_) return f(piece, offset);
+    slots_->for_empty(step, self_, shard, [&](Range part) {
+      f(Range{piece.first + part.first, part.count}, offset + part.first * width_);
+    });
+  });
 }
 
 void HostSteps::note_done(Part part) {
@@ -134,8 +152,15 @@ void HostSteps::note_done(Part part) {
 bool HostSteps::may_follow(Part part, Part before) const {
   const std::uint32_t step = done(part);
   if (step >= done(before) || !assignment_.line->is_turn(part, assignment_.number)) return false;
-  return assignment_.line->all_have_reached(before, position(assignment_.number, step + 1)) &&
-         peers_.all_hold();
+  const std::uint64_t out = this->out();
+  const Position wanted = position(assignment_.number, step + 1);
+  return (assignment_.line->lacking(before, wanted) & ~out) == 0 && peers_.all_hold(out);
+}
+
+void HostSteps::use(HostLine::Area area, Part until, std::uint32_t step) {
+  assignment_.line->use(
+      area, place(step),
+      {.part = until, .number = assignment_.number, .step = step, .bounded = bounded_});
 }
 
 bool HostSteps::is_result_free(std::uint32_t step) const {
@@ -152,7 +177,7 @@ void HostSteps::copy_in() {
   const std::uint32_t step = done(Part::copy_in);
   const std::uint32_t place = this->place(step);
   const Part until = plan_.whole() ? Part::copy_out : Part::add_up;
-  assignment_.line->use(HostLine::Area::inputs, place, until, assignment_.number, step);
+  use(HostLine::Area::inputs, until, step);
   for (std::uint32_t owner = 0; owner < plan_.owners(); ++owner) {
     // The slice that this rank owns is needed by no other rank.
     if (owner == self_ && !plan_.whole()) continue;
@@ -166,7 +191,7 @@ void HostSteps::copy_in() {
 
 bool HostSteps::may_add_up() const {
   if (plan_.whole() || !may_follow(Part::add_up, Part::copy_in)) return false;
-  return plan_.hosts() > 1 || is_result_free(done(Part::add_up));
+  return !alone_ || is_result_free(done(Part::add_up));
 }
 
 /// Adds up over this host: into the result of the place, or, if there are more hosts, into the
@@ -174,22 +199,25 @@ bool HostSteps::may_add_up() const {
 void HostSteps::add_up() {
   const std::uint32_t step = done(Part::add_up);
   const std::uint32_t place = this->place(step);
-  const bool alone = plan_.hosts() == 1;
-  if (alone)
-    assignment_.line->use(HostLine::Area::result, place, Part::copy_out, assignment_.number, step);
+  if (alone_) use(HostLine::Area::result, Part::copy_out, step);
+  const std::uint64_t among = first_ranks(local_) & ~out();
   if (self_ < plan_.owners()) {
-    for_pieces(step, self_, [&](std::uint32_t, Range piece, std::uint64_t offset) {
+    for_sums(step, [&](Range piece, std::uint64_t offset) {
       std::byte* const to =
-          alone ? assignment_.line->result(place) + offset : output_at(piece.first);
-      sums_.add_up(to, contributions(place, offset, piece.first), piece.count);
+          alone_ ? assignment_.line->result(place) + offset : output_at(piece.first);
+      sums_.add_up(to, contributions(place, offset, piece.first, among), piece.count);
     });
+  }
+  if (bounded_) {
+    if (is_left_out()) return drop(step, self_);
+    summed_.push_back(group_.ranks_of(among));
   }
   note_done(Part::add_up);
 }
 
 bool HostSteps::may_spread() const {
   const std::uint32_t step = done(Part::spread);
-  if (plan_.hosts() == 1 || step >= done(Part::add_up)) return false;
+  if (alone_ || step >= done(Part::add_up)) return false;
   return assignment_.line->is_turn(Part::spread, assignment_.number) && is_result_free(step) &&
          has_results(step);
 }
@@ -206,11 +234,12 @@ bool HostSteps::has_results(std::uint32_t step) const {
 void HostSteps::spread() {
   const std::uint32_t step = done(Part::spread);
   const std::uint32_t place = this->place(step);
-  assignment_.line->use(HostLine::Area::result, place, Part::copy_out, assignment_.number, step);
+  use(HostLine::Area::result, Part::copy_out, step);
   if (self_ < plan_.owners() && local_ > 1) {
-    for_pieces(step, self_, [&](std::uint32_t, Range piece, std::uint64_t offset) {
+    for_pieces(step, self_, [&](std::uint32_t shard, Range piece, std::uint64_t offset) {
       std::memcpy(assignment_.line->result(place) + offset, output_at(piece.first),
                   piece.count * width_);
+      if (slots_) slots_->spread(step, self_, shard, assignment_.line->result(place));
     });
   }
   note_done(Part::spread);
@@ -223,24 +252,113 @@ bool HostSteps::may_copy_out() const {
 void HostSteps::copy_out() {
   const std::uint32_t step = done(Part::copy_out);
   const std::uint32_t place = this->place(step);
+  const std::uint64_t out = this->out();
   for (std::uint32_t owner = 0; owner < plan_.owners(); ++owner) {
-    if (owner == self_ && plan_.hosts() > 1) continue;  // it is there
-    for_pieces(step, owner, [&](std::uint32_t, Range piece, std::uint64_t offset) {
+    if (owner == self_ && !alone_) continue;  // it is there
+    if ((out >> owner & 1) != 0) continue;
+    for_pieces(step, owner, [&](std::uint32_t shard, Range piece, std::uint64_t offset) {
       if (plan_.whole()) {
-        sums_.add_up(output_at(piece.first), contributions(place, offset, piece.first),
-                     piece.count);
+        sums_.add_up(output_at(piece.first),
+                     contributions(place, offset, piece.first, first_ranks(local_)), piece.count);
+      } else if (bounded_) {
+        slots_->copy(step, owner, shard, assignment_.line->result(place), output_at(piece.first));
       } else {
         std::memcpy(output_at(piece.first), assignment_.line->result(place) + offset,
                     piece.count * width_);
       }
     });
   }
+  if (bounded_ && is_left_out()) {
+    for (std::uint32_t owner = 0; owner < plan_.owners(); ++owner) {
+      if (owner != self_) drop(step, owner);
+    }
+    return;
+  }
   note_done(Part::copy_out);
+}
+
+// -- bounded calls -------------------------------------------------------------------------------
+
+std::uint64_t HostSteps::out() const {
+  if (!bounded_) return 0;
+  const std::uint64_t left = assignment_.line->left_out(assignment_.number) | peers_.ended();
+  return left & ~(std::uint64_t{1} << self_);
+}
+
+void HostSteps::leave_out(std::uint64_t ranks) {
+  assignment_.line->leave_out(ranks, assignment_.number);
+}
+
+std::uint64_t HostSteps::blockers(bool sums) const {
+  std::uint64_t ranks = peers_.lacking();
+  for (const Part part : parts_) {
+    if (sums && part > Part::add_up) break;
+    const std::uint32_t step = done(part);
+    if (step == plan_.steps() || !assignment_.line->is_turn(part, assignment_.number)) continue;
+    const Position next = position(assignment_.number, step + 1);
+    switch (part) {
+      case Part::copy_in:
+        ranks |= assignment_.line->users(HostLine::Area::inputs, place(step));
+        break;
+      case Part::add_up:
+        if (step < done(Part::copy_in)) ranks |= assignment_.line->lacking(Part::copy_in, next);
+        break;
+      case Part::spread:
+        ranks |= assignment_.line->users(HostLine::Area::result, place(step));
+        break;
+      case Part::copy_out:
+        if (step < done(Part::spread)) ranks |= assignment_.line->lacking(Part::spread, next);
+        break;
+    }
+  }
+  return ranks & ~out() & ~(std::uint64_t{1} << self_);
+}
+
+void HostSteps::add_up_alone() {
+  std::uint32_t& step = done_[static_cast<std::size_t>(Part::add_up)];
+  for (; step < plan_.steps(); ++step) {
+    summed_.push_back(bit(group_.ranks()[self_]));
+    if (self_ >= plan_.owners()) continue;
+    for_sums(step, [&](Range piece, std::uint64_t) {
+      const std::byte* const own = input_at(piece.first);
+      sums_.add_up(output_at(piece.first), {&own, 1}, piece.count);
+    });
+  }
+}
+
+/// This rank was left out while it read: what it read may be of a later call.
+void HostSteps::drop(std::uint32_t step, std::uint32_t owner) {
+  const auto zero = [&](Range piece, std::uint64_t) {
+    std::memset(output_at(piece.first), 0, piece.count * width_);
+  };
+  if (owner == self_) return for_sums(step, zero);
+  for_pieces(step, owner, [&](std::uint32_t shard, Range piece, std::uint64_t) {
+    zero(piece, 0);
+    slots_->clear(step, owner, shard);
+  });
+}
+
+std::array<std::uint64_t, 2> HostSteps::due_from(std::uint32_t rank) const {
+  if (plan_.whole()) return {plan_.elements(0, plan_.steps()), 0};
+  return {plan_.elements(self_, plan_.steps()), plan_.elements(rank, plan_.steps())};
+}
+
+std::array<std::uint64_t, 2> HostSteps::taken_from(std::uint32_t rank) const {
+  if (plan_.whole()) return {plan_.elements(0, done(Part::copy_out)), 0};
+  if (!bounded_) {
+    return {plan_.elements(self_, done(Part::add_up)), plan_.elements(rank, done(Part::copy_out))};
+  }
+  std::uint64_t contributed = 0;
+  for (std::uint32_t step = 0; step < summed_.size(); ++step) {
+    const bool has = (summed_[step] & bit(group_.ranks()[rank])) != 0;
+    if (has) contributed += plan_.elements(self_, step + 1) - plan_.elements(self_, step);
+  }
+  return {contributed, rank < plan_.owners() ? slots_->elements(rank) : 0};
 }
 
 /// A call of one step that has been copied in waits for one thing.
 std::optional<hosts::Wish> HostSteps::wish() const {
-  if (plan_.steps() != 1 || done(Part::copy_in) == 0 || is_whole()) return std::nullopt;
+  if (bounded_ || plan_.steps() != 1 || done(Part::copy_in) == 0 || is_whole()) return std::nullopt;
   std::size_t i = 1;  // the part to do next
   while (done(parts_[i]) == 1) ++i;
   const bool writes_result = !plan_.whole() && parts_[i] != Part::copy_out;

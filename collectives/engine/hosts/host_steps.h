@@ -2,8 +2,11 @@
 // this rank owns, spreads the result of that slice, and copies the results out, step by step
 // (host_plan.h).
 //
-// Sums of one host go into the places. Those of several hosts go into the output, from where the
+// Sums of exact calls on one host go into the places. Others go into the output, from where the
 // caller sends them to the other hosts; their results come there too.
+//
+// In a bounded call the host can do without a rank: leave_out(). Then the sums and results lack its
+// contribution, and the results of its slice. Each slot carries its contributors.
 //
 // Not thread-safe.
 #pragma once
@@ -20,7 +23,8 @@
 #include "collectives/engine/hosts/host_calls.h"
 #include "collectives/engine/hosts/host_line.h"
 #include "collectives/engine/hosts/host_peers.h"
-#include "collectives/engine/hosts/host_plan.h"
+#include "collectives/engine/hosts/host_slots.h"
+#include "collectives/engine/schedules/host_plan.h"
 #include "collectives/hosts/host_group.h"
 
 namespace tarpon {
@@ -30,12 +34,10 @@ class HostSteps {
   /// All outlive it. The buffers of `call` are its own until it is done. `assignment`: of the call.
   /// REQUIRES: before move() and what follows it here, the call has a line, and HostLine::begin()
   /// has run with parts(). `world`: ranks of the communicator. Throws std::bad_alloc.
+  /// `slot_bytes`: of a bounded call; 0: of an exact one.
   HostSteps(const AllreduceArguments& call, const hosts::HostGroup& group,
-            const hosts::HostPeers& peers, const hosts::Assignment& assignment,
-            std::uint32_t world);
-
-  /// The function that puts the sums of several hosts together.
-  static ReduceOp function_over_hosts(const AllreduceArguments& call);
+            const hosts::HostPeers& peers, const hosts::Assignment& assignment, std::uint32_t world,
+            std::uint32_t slot_bytes = 0);
 
   const HostPlan& plan() const { return plan_; }
   /// How many steps are done with a part.
@@ -51,6 +53,31 @@ class HostSteps {
   /// How many elements of `shard` of this rank's slice have been added up over the host.
   std::uint64_t sums(std::uint32_t shard) const;
 
+  // -- bounded calls -----------------------------------------------------------------------------
+
+  /// The contributors to the slots. HostSlots::set() has to run before move().
+  HostSlots& slots() { return *slots_; }
+  /// The contributors to the sums of this rank's slice, by step. Bit r: rank r of the communicator.
+  const std::vector<std::uint64_t>& summed() const { return summed_; }
+  /// The local ranks for which this rank waits in any part. Bit r: local rank r.
+  /// `sums`: in the parts up to the sums of its slice alone.
+  std::uint64_t blockers(bool sums = false) const;
+  /// The local ranks that the call does without.
+  std::uint64_t out() const;
+  /// Goes on without these local ranks. They are late, and learn it.
+  void leave_out(std::uint64_t ranks);
+  /// Whether another rank has left this one out.
+  bool is_left_out() const { return (assignment_.line->left_out(assignment_.number) >> self_ & 1); }
+  /// Makes the sums that are not made yet of this rank's own contribution alone.
+  void add_up_alone();
+
+  // ------------------------------------------------------------------------------------------------
+
+  /// Elements that local rank `rank` gives this one: contributions, then results. All of them, and
+  /// those that this rank has taken.
+  std::array<std::uint64_t, 2> due_from(std::uint32_t rank) const;
+  std::array<std::uint64_t, 2> taken_from(std::uint32_t rank) const;
+
   /// Does at most one step of each part. Returns whether it did one.
   bool move();
   bool can_move() const;
@@ -65,6 +92,9 @@ class HostSteps {
   bool may_follow(hosts::Part part, hosts::Part before) const;
   bool is_result_free(std::uint32_t step) const;
   bool has_results(std::uint32_t step) const;
+  template <typename F>
+  void for_sums(std::uint32_t step, F f) const;
+  void drop(std::uint32_t step, std::uint32_t owner);
   bool may_copy_in() const;
   bool may_add_up() const;
   bool may_spread() const;
@@ -74,6 +104,7 @@ class HostSteps {
   void spread();
   void copy_out();
   void note_done(hosts::Part part);
+  void use(hosts::HostLine::Area area, hosts::Part until, std::uint32_t step);
 
   std::uint32_t place(std::uint32_t step) const {
     return assignment_.line->place(assignment_.number, step);
@@ -81,22 +112,27 @@ class HostSteps {
   const std::byte* input_at(std::uint64_t element) const;
   std::byte* output_at(std::uint64_t element) const;
   std::span<const std::byte* const> contributions(std::uint32_t place, std::uint64_t offset,
-                                                  std::uint64_t element);
+                                                  std::uint64_t element, std::uint64_t among);
   template <typename F>
   void for_pieces(std::uint32_t step, std::uint32_t owner, F f) const;
 
   const AllreduceArguments& call_;
+  const hosts::HostGroup& group_;
   const hosts::HostPeers& peers_;
   const hosts::Assignment& assignment_;
   const std::uint32_t self_;   // local rank
   const std::uint32_t local_;  // ranks of the host
+  const bool bounded_;
   const HostPlan plan_;
+  const bool alone_;  // an exact call on one host: sums are results
   const std::span<const hosts::Part> parts_;
   const std::size_t width_;  // bytes of an element
   Contributions sums_;
   std::vector<const std::byte*> from_;               // by local rank: contributions()
   std::array<std::uint32_t, hosts::kParts> done_{};  // by Part
   std::vector<std::uint64_t> results_;               // by shard: set_results()
+  std::optional<HostSlots> slots_;                   // of a bounded call
+  std::vector<std::uint64_t> summed_;                // summed()
 };
 
 }  // namespace tarpon

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "collectives/engine/hosts/host_reports.h"
+
 namespace tarpon {
 namespace {
 
@@ -51,7 +53,7 @@ ScheduledCall::Program HostedCall::program_of(const Setting& setting, const Pend
   const HostPlan plan(arguments, layout, group.memory.shape());
   Program program;
   program.schedule.stages.resize(plan.whole() ? 1 : 2);
-  program.function = HostSteps::function_over_hosts(arguments);
+  program.function = HostPlan::function_over_hosts(arguments);
   if (plan.hosts() == 1) return program;
   program.input = static_cast<const std::byte*>(arguments.output);
   program.contributors = mask_of(group.ranks());
@@ -135,11 +137,13 @@ void HostedCall::take_results() {
 
 /// Completes the report. Tells the other ranks of the host about a call that ends without a result.
 void HostedCall::complete_output() {
-  report_bytes();
-  const Report& report = call_->report;
+  Report& report = call_->report;
+  hosts::report_near(report, calls_.group(), steps_, peers_, element_bytes(call_->arguments.type),
+                     submitted_);
   if (report.status == Status::complete) return;
-  if (!has_line()) return calls_.pass_over(name(), ending());
-  assignment_.line->end(assignment_.number, ending());
+  const hosts::HostLine::Ending ending = hosts::ending_of(report, setting_.rank);
+  if (!has_line()) return calls_.pass_over(name(), ending);
+  assignment_.line->end(assignment_.number, ending);
   calls_.ring(true);
 }
 
@@ -150,7 +154,7 @@ bool HostedCall::look(Time now) {
   bool differs = false;
   const auto take = [&](std::uint32_t rank, const hosts::HostLine::Told& told, bool alike) {
     if (told.state == CallState::given_up) {
-      take_end(rank, told, now);
+      on_event(hosts::abort_event(calls_.group(), rank, told, handle(), setting_.world), now);
     } else {
       endpoint_.near(handle()).begun(calls_.group().ranks()[rank], told.signature, now);
       differs |= !alike;
@@ -159,19 +163,6 @@ bool HostedCall::look(Time now) {
   };
   peers_.look(take, now);
   return differs;
-}
-
-/// Local rank `rank` has given the call up.
-void HostedCall::take_end(std::uint32_t rank, const hosts::HostLine::Told& told, Time now) {
-  Event event;
-  event.kind = Event::Kind::aborted;
-  event.operation = handle();
-  event.peer = calls_.group().ranks()[rank];
-  // Another process may have written anything.
-  event.reason = told.reason < TARPON_ABORT_END ? told.reason : 0;
-  event.ranks = told.blamed & first_ranks(setting_.world);
-  if (event.ranks == 0) event.ranks = bit(event.peer);
-  on_event(event, now);
 }
 
 /// Notes which other hosts have begun: data from an owner proves it for all ranks of its host, and
@@ -199,59 +190,6 @@ void HostedCall::look_at_hosts(Time now) {
   }
 }
 
-/// What the other ranks of the host are told about the end without a result: what the network
-/// tells.
-hosts::HostLine::Ending HostedCall::ending() const {
-  const Report& report = call_->report;
-  AbortReason reason = report.abort_reason;
-  std::uint64_t blamed = mask_of(report.blamed);
-  switch (report.status) {
-    case Status::mismatch:
-      reason = AbortReason::mismatch;
-      blamed = bit(setting_.rank);
-      break;
-    case Status::peer_late:
-      reason = AbortReason::late;
-      blamed = mask_of(report.late_ranks);
-      break;
-    case Status::aborted:
-      break;
-    default:
-      return {.state = CallState::over};
-  }
-  return {.state = CallState::given_up,
-          .reason = static_cast<std::uint32_t>(reason),
-          .blamed = blamed != 0 ? blamed : bit(setting_.rank)};
-}
-
-/// The bytes that this rank has taken from each rank of its host, first contributions, then
-/// results, and when it saw the rank begin, if no packet came later.
-void HostedCall::report_bytes() {
-  const std::size_t element = element_bytes(call_->arguments.type);
-  Report& report = call_->report;
-  std::uint64_t taken = 0;
-  for (std::uint32_t rank = 0; rank < local_; ++rank) {
-    if (rank == self_) continue;
-    PeerReport& peer = report.peers[calls_.group().ranks()[rank]];
-    const std::uint32_t added = steps_.done(plan().whole() ? Part::copy_out : Part::add_up);
-    const std::uint32_t own = plan().whole() ? 0 : self_;
-    peer.bytes_expected[0] += plan().elements(own, plan().steps()) * element;
-    peer.bytes_received[0] += plan().elements(own, added) * element;
-    if (!plan().whole()) {
-      peer.bytes_expected[1] += plan().elements(rank, plan().steps()) * element;
-      peer.bytes_received[1] += plan().elements(rank, steps_.done(Part::copy_out)) * element;
-    }
-    if (peers_.begun_at(rank) != kNever) {
-      const Duration ago =
-          std::max(Duration(), submitted_ + report.elapsed - peers_.begun_at(rank));
-      peer.last_heard = std::min(ago, peer.last_heard.value_or(ago));
-    }
-    taken += peer.bytes_received[0] + peer.bytes_received[1];
-  }
-  report.bytes_received += taken;
-  report.bytes_sent += taken;
-}
-
 std::uint64_t HostedCall::lacks() const {
   return over() ? 0 : mask_of(blame().absent());
 }
@@ -260,16 +198,8 @@ std::uint64_t HostedCall::lacks() const {
 /// that has the turn. Bit r: rank r of the communicator.
 std::uint64_t HostedCall::awaited() const {
   const std::optional<std::uint32_t> turn = steps_.turn();
-  return turn ? calls_.lacked_by({call_->arguments.tag, *turn}) : ranks_of_host(steps_.lacking());
-}
-
-/// Bit r of `local`: local rank r. The result without this rank, as ranks of the communicator.
-std::uint64_t HostedCall::ranks_of_host(std::uint64_t local) const {
-  std::uint64_t result = 0;
-  for (std::uint32_t rank = 0; rank < local_; ++rank) {
-    if (rank != self_ && (local >> rank & 1) != 0) result |= bit(calls_.group().ranks()[rank]);
-  }
-  return result;
+  return turn ? calls_.lacked_by({call_->arguments.tag, *turn})
+              : calls_.group().ranks_of(steps_.lacking()) & ~bit(setting_.rank);
 }
 
 /// Data that is in the memory now takes at most so many turns as there are parts, for each place.

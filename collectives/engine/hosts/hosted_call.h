@@ -47,15 +47,11 @@ class HostedCall : public ScheduledCall, private hosts::HostWork {
 
   void take_line();
   bool look(Time now);
-  void take_end(std::uint32_t rank, const hosts::HostLine::Told& told, Time now);
   void look_at_hosts(Time now);
   void provide_sums();
   void take_results();
 
-  hosts::HostLine::Ending ending() const;
-  void report_bytes();
   std::uint64_t awaited() const;
-  std::uint64_t ranks_of_host(std::uint64_t local) const;
   const HostPlan& plan() const { return steps_.plan(); }
 
   hosts::HostCalls& calls_;

@@ -159,7 +159,7 @@ TEST_F(HostCallsTest, place__is_free_when_all_are_done_with_it) {
   EXPECT_EQ(place, own.place(1, 0));
   constexpr auto kInputs = HostLine::Area::inputs, kResult = HostLine::Area::result;
   EXPECT_TRUE(own.is_free(kInputs, place));
-  own.use(kInputs, place, Part::copy_out, 0, 1);
+  own.use(kInputs, place, {.part = Part::copy_out, .number = 0, .step = 1});
   EXPECT_TRUE(own.is_free(kResult, place));
   for (Rank rank = 0; rank < kRanks; ++rank) {
     EXPECT_FALSE(own.is_free(kInputs, place));
@@ -167,6 +167,41 @@ TEST_F(HostCallsTest, place__is_free_when_all_are_done_with_it) {
   }
   for (const Rank rank : {Rank{0}, Rank{2}}) line(rank).leave(Part::copy_out, 0);
   EXPECT_TRUE(own.is_free(kInputs, place));
+}
+
+TEST_F(HostCallsTest, rank_that_is_left_out__holds_no_place_of_a_bounded_call) {
+  HostLine& own = line(0);
+  constexpr auto kInputs = HostLine::Area::inputs;
+  own.use(kInputs, 0, {.part = Part::copy_out, .number = 4, .step = 0, .bounded = true});
+  own.use(kInputs, 1, {.part = Part::copy_out, .number = 4, .step = 1});
+  for (Rank rank = 0; rank < kRanks; ++rank) {
+    if (rank != 1) line(rank).publish(Part::copy_out, 5, 0);
+  }
+  EXPECT_EQ(own.users(kInputs, 0), 2u);
+  line(2).leave_out(2, 3);  // of earlier calls
+  EXPECT_EQ(own.left_out(3), 2u);
+  EXPECT_EQ(own.left_out(4), 0u);
+  EXPECT_EQ(own.users(kInputs, 0), 2u);
+  line(2).leave_out(2, 6);
+  for (Rank rank = 0; rank < kRanks; ++rank) EXPECT_EQ(line(rank).left_out(4), 2u);
+  EXPECT_TRUE(own.is_free(kInputs, 0));
+  EXPECT_FALSE(own.is_free(kInputs, 1));  // of an exact call
+  line(2).leave_out(2, 5);                // which says no more
+  EXPECT_EQ(own.left_out(6), 2u);
+  EXPECT_EQ(own.left_out(7), 0u);
+}
+
+TEST_F(HostCallsTest, marks__are_told_until_another_call_has_the_entry) {
+  line(1).begin(3, {}, {}, {.heard = false, .ranks = 2});
+  EXPECT_EQ(line(0).marks(1, 3).ranks, 2u);
+  line(1).mark(3, {.heard = true, .ranks = 6});
+  EXPECT_TRUE(line(0).marks(1, 3).heard);
+  EXPECT_EQ(line(0).marks(1, 3).ranks, 6u);
+  line(1).mark(2, {.heard = true, .ranks = 7});  // not begun here
+  EXPECT_FALSE(line(0).marks(1, 2).any());
+  line(1).begin(35, {}, {});
+  EXPECT_FALSE(line(0).marks(1, 3).any());
+  EXPECT_FALSE(line(0).marks(1, 35).any());
 }
 
 TEST_F(HostCallsTest, rank_that_has_gone_on__no_longer_tells_of_a_call) {

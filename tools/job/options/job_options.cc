@@ -112,8 +112,7 @@ void add_data_path_options(cli::OptionTable& table, JobOptions& options) {
   table.add(
       "Data path",
       {{"--hosts", hosts(options),
-        "on: exact calls add up in each host first, through memory that its ranks share",
-        Scope::job},
+        "on: calls add up in each host first, through memory that its ranks share", Scope::job},
        {"--datapath", datapath(options),
         "xdp: AF_XDP; uring: io_uring; mmsg: sendmmsg and recvmmsg; auto: AF_XDP where it is "
         "loaded "

@@ -6,11 +6,12 @@
 #include <array>
 #include <numeric>
 
-#include "collectives/engine/hosts/host_plan.h"
 #include "collectives/engine/kernels/reduce.h"
+#include "collectives/engine/schedules/host_plan.h"
 #include "collectives/engine/schedules/schedule.h"
 #include "collectives/engine/schedules/tar_shards.h"
 #include "tools/reference/reference.h"
+#include "tools/simulation/judge/owned_parts.h"
 #include "tools/simulation/simulated_call.h"
 
 namespace tarpon {
@@ -24,7 +25,9 @@ class Accounts {
         rank_(rank),
         report_(call.pending[rank]->report),
         arguments_(call.pending[rank]->arguments),
-        number_(plan.mechanisms.rotation ? report_.operation : 0) {}
+        number_(plan.mechanisms.rotation ? report_.operation : 0),
+        owned_(plan, arguments_, number_,
+               report_.mode == Mode::bounded && report_.algorithm == Algorithm::hosts) {}
 
   /// Returns what is wrong with the report; empty if nothing is.
   std::string run() {
@@ -52,11 +55,7 @@ class Accounts {
   }
 
   /// The elements that `owner` owns in a call that is not coded.
-  Range elements_of(Rank owner) const {
-    return tar_shards(plan_.ranks, owner, number_, arguments_.count, element_bytes(arguments_.type),
-                      arguments_.shares)
-        .own;
-  }
+  Range elements_of(Rank owner) const { return owned_.shard(owner); }
 
   /// Elements, or positions, of the shard that `rank` owns.
   std::uint64_t shard_count(Rank rank) const {
@@ -98,6 +97,19 @@ class Accounts {
   /// Bytes due from `peer` in the first stage, and in all later ones.
   std::array<std::uint64_t, 2> bytes_from(Rank peer) const {
     const std::size_t width = element_bytes(arguments_.type);
+    if (owned_.by_hosts()) {
+      // A late rank fetches all shards, and says of each how much it has.
+      const bool late = report_.status == Status::late_self;
+      if (late) {
+        const bool talks = owned_.share_slice(rank_, peer);
+        return {talks ? shard_count(rank_) * width : 0, shard_count(peer) * width};
+      }
+      if (owned_.share_host(rank_, peer)) {
+        return {owned_.slice(rank_).count * width, owned_.slice(peer).count * width};
+      }
+      if (!owned_.share_slice(rank_, peer)) return {};
+      return {shard_count(rank_) * width, shard_count(peer) * width};
+    }
     const bool even = arguments_.algorithm == Algorithm::tar && arguments_.shares.even();
     if (even || report_.mode == Mode::bounded) {
       return {shard_count(rank_) * width, shard_count(peer) * width};
@@ -155,6 +167,10 @@ class Accounts {
       return "is wrong about which shards are void";
     }
     if (peer == rank_) return "";
+    if (owned_.by_hosts() && report_.status != Status::late_self) {
+      if (owned_.share_host(rank_, peer)) return judge_near(peer, of);
+      if (!owned_.share_slice(rank_, peer)) return "";
+    }
     if (of.bytes_received[kGather] != of_shard * width) return "received not what is not lost";
     // A late rank has nothing of its own shard, whatever it received for it.
     const bool counts = report_.status != Status::late_self;
@@ -162,6 +178,24 @@ class Accounts {
       return "received not those contributions that are not lost";
     }
     return "";
+  }
+
+  /// Checks what came from a rank of the same host: the results of its slice. The contributions
+  /// that this rank took may be lost on their way to other owners.
+  std::string judge_near(Rank peer, const PeerReport& of) const {
+    const Range slice = owned_.slice(peer);
+    std::uint64_t here = 0;
+    for (const ContributorRun& run : runs_of(report_, arguments_.count, plan_.ranks)) {
+      if (run.contributors != 0) here += overlap(run, slice);
+    }
+    const bool agrees = of.bytes_received[kGather] == here * element_bytes(arguments_.type);
+    return agrees ? "" : "received not what is not lost of its slice";
+  }
+
+  static std::uint64_t overlap(const ContributorRun& run, Range range) {
+    const std::uint64_t first = std::max(run.first, range.first);
+    const std::uint64_t end = std::min(run.first + run.count, range.end());
+    return end > first ? end - first : 0;
   }
 
   /// How much of the run lies in the shard that `owner` owns.
@@ -173,10 +207,7 @@ class Accounts {
               rows_dealt(run.first / row, shard)) *
              row;
     }
-    const Range range = elements_of(owner);
-    const std::uint64_t first = std::max(run.first, range.first);
-    const std::uint64_t end = std::min(run.first + run.count, range.end());
-    return end > first ? end - first : 0;
+    return overlap(run, elements_of(owner));
   }
 
   std::string judge_late_and_evicted() const {
@@ -199,6 +230,7 @@ class Accounts {
   const Report& report_;
   const AllreduceArguments& arguments_;
   const std::uint32_t number_;
+  const OwnedParts owned_;
 };
 
 }  // namespace

@@ -20,18 +20,33 @@ namespace tarpon {
 class HostPlan {
  public:
   /// `shape`: of the memory of any host. Its number of ranks counts where there is one host.
+  /// `slot_bytes`: of a bounded call, whose pieces are whole slots of the shards, and whose places
+  /// also hold the contributors to each slot of a result. 0: of an exact call. REQUIRES: a bounded
+  /// call fits().
   HostPlan(const AllreduceArguments& call, const hosts::HostLayout& layout,
-           const hosts::HostShape& shape)
+           const hosts::HostShape& shape, std::uint32_t slot_bytes = 0)
       : hosts_(static_cast<std::uint32_t>(layout.count())),
         element_bytes_(element_bytes(call.type)),
-        whole_(hosts_ == 1 &&
+        slot_bytes_(slot_bytes),
+        place_bytes_(shape.place_bytes),
+        whole_(hosts_ == 1 && slot_bytes == 0 &&
                bucket_bytes(call) <=
                    std::min<std::uint64_t>(kWholeBytes / shape.ranks, shape.place_bytes)),
         owners_(whole_ ? 1 : owners_of(bucket_bytes(call), layout, shape)),
         slices_{call.count, element_bytes_, owners_},
-        piece_(whole_ ? std::max<std::uint64_t>(call.count, 1) : piece_of(shape)),
+        piece_(whole_ ? std::max<std::uint64_t>(call.count, 1) : piece_elements()),
         steps_(static_cast<std::uint32_t>(
             std::max<std::uint64_t>(1, (shard(0, 0).count + piece_ - 1) / piece_))) {}
+
+  /// Whether a host divides its sums for an average. Half precision would overflow if all hosts did
+  /// that together at the end.
+  static bool divides_in_host(const AllreduceArguments& call) {
+    return call.function == ReduceOp::avg && is_half(call.type);
+  }
+  /// The function that puts the sums of several hosts together.
+  static ReduceOp function_over_hosts(const AllreduceArguments& call) {
+    return divides_in_host(call) ? ReduceOp::sum : call.function;
+  }
 
   /// Whether every rank of the only host adds up the whole bucket, in one step.
   bool whole() const { return whole_; }
@@ -62,6 +77,22 @@ class HostPlan {
   std::uint64_t offset(std::uint32_t owner, std::uint32_t number) const {
     return (std::uint64_t{owner} * hosts_ + number) * piece_ * element_bytes_;
   }
+  /// Slots of a full piece. Of bounded calls.
+  std::uint32_t piece_slots() const {
+    return static_cast<std::uint32_t>(piece_ * element_bytes_ / slot_bytes_);
+  }
+  /// Where the contributors to the slots of a piece lie in a place, in bytes. Of bounded calls.
+  std::uint64_t contributors_offset(std::uint32_t owner, std::uint32_t number) const {
+    const std::uint64_t shards = std::uint64_t{owners_} * hosts_;
+    const std::uint64_t before = std::uint64_t{owner} * hosts_ + number;
+    return place_bytes_ - (shards - before) * piece_slots() * sizeof(std::uint64_t);
+  }
+  /// Whether a bounded call can take its steps in places of `shape`.
+  static bool fits(const hosts::HostLayout& layout, const hosts::HostShape& shape,
+                   std::uint32_t slot_bytes) {
+    const std::uint64_t shards = std::uint64_t{layout.owners()} * layout.count();
+    return shards * (slot_bytes + sizeof(std::uint64_t)) <= shape.place_bytes;
+  }
   /// Elements of the first `steps` steps in the slice of local rank `owner`, which may own none.
   std::uint64_t elements(std::uint32_t owner, std::uint32_t steps) const {
     std::uint64_t sum = 0;
@@ -84,15 +115,20 @@ class HostPlan {
 
   /// Pieces begin at multiples of kShardAlignment, so that two ranks do not write to one cache
   /// line.
-  std::uint64_t piece_of(const hosts::HostShape& shape) const {
+  std::uint64_t piece_elements() const {
     const std::uint64_t shards = std::max<std::uint64_t>(1, std::uint64_t{owners_} * hosts_);
-    const std::uint64_t bytes = shape.place_bytes / shards;
+    const std::uint64_t bytes = place_bytes_ / shards;
+    if (slot_bytes_ != 0) {
+      return bytes / (slot_bytes_ + sizeof(std::uint64_t)) * slot_bytes_ / element_bytes_;
+    }
     const std::uint64_t units = std::max<std::uint64_t>(1, bytes / kShardAlignment);
     return units * kShardAlignment / element_bytes_;
   }
 
   std::uint32_t hosts_;
   std::size_t element_bytes_;
+  std::uint32_t slot_bytes_;
+  std::uint64_t place_bytes_;
   bool whole_;
   std::uint32_t owners_;
   ShardLayout slices_;
