@@ -290,7 +290,10 @@ void add_allreduce_options(cli::OptionTable& table, AllreduceOptions& options) {
 }
 
 std::string against_hosts(const AllreduceOptions& options) {
-  if (options.mode == Mode::bounded) return "bounded calls go over the network";
+  if (options.mode == Mode::bounded &&
+      (options.bound.given || options.bound.rule == BoundRule::optireduce)) {
+    return "bounded calls go over the network, unless their bound is learnt";
+  }
   if (options.algorithm != Algorithm::automatic && options.algorithm != Algorithm::hosts) {
     return fmt::format("algorithm {} goes over the network", name(options.algorithm));
   }

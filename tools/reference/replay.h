@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "collectives/engine/hosts/host_plan.h"
+#include "collectives/engine/schedules/host_plan.h"
 #include "collectives/engine/schedules/schedule.h"
 #include "tools/reference/reference.h"
 

@@ -246,11 +246,28 @@ TEST(CliReport, veth__several_ranks_on_a_host) {
   }
 }
 
+// Each host rounds its sums of half precision.
+TEST(CliReport, veth__bounded_calls_and_averages_of_halves_over_hosts) {
+  if (::geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
+  const ScratchDirectory scratch;
+  for (const char* const mode : {"exact", "bounded"}) {
+    const Ended ended =
+        run(local(5, {"--net", "veth", "--per-host", "3",  "--mode", mode,         "-d",
+                      "half",  "--op", "avg",        "-b", "4",      "-e",         "1M",
+                      "-f",    "64",   "-n",         "3",  "--json", scratch / "j"}));
+    expect_good(ended);
+    for (const auto& row : json_of(scratch / "j")["results"]) {
+      EXPECT_EQ(row["algorithm"], "hosts");
+      EXPECT_EQ(row["nwrong"], 0);
+    }
+  }
+}
+
 TEST(CliReport, hosts__calls_that_go_over_the_network_say_why) {
   for (const auto& [flags, why] :
        {std::pair<std::vector<std::string>, const char*>{{}, "of memory each\n"},
         {{"--algorithm", "ring"}, "each; unused: algorithm ring goes over the network"},
-        {{"--mode", "bounded"}, "each; unused: bounded calls"}}) {
+        {{"--mode", "bounded", "--bound", "1s"}, "each; unused: bounded calls"}}) {
     std::vector<std::string> all{"-b", "4K", "-e", "4K", "-n", "2"};
     all.insert(all.end(), flags.begin(), flags.end());
     const Ended ended = run(local(2, all));
