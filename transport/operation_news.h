@@ -23,7 +23,8 @@ struct Event {
                    // says when the stages end, by set_ends()
     extended,      // bounded: the end of the last stage has moved by `elapsed`: HoldPolicy
     late,          // bounded: `peer` has closed without anything of our last stage; we send no
-                   // more of it, and the deadline alone ends what we still fetch
+                   // more of it, and the deadline alone ends what we still fetch. `peer` is this
+                   // rank after NearWork::left_out(), which may open the last stage again
   };
   Kind kind = Kind::stage_closed;
   OperationHandle operation;

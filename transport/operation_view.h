@@ -39,6 +39,9 @@ class OperationView {
   /// mark has no data of the rank that set it.
   Marks marks() const;
 
+  /// Whether peers run the operation in a later epoch: nothing of theirs can be used.
+  bool is_stranded() const;
+
   /// Whether `stage` is closed. A late rank that fetches more than it waited for opens it again.
   bool has_closed(std::uint8_t stage) const;
 

@@ -250,7 +250,9 @@ void Engine::pass_over(const PendingCall& call, Time now) noexcept {
   endpoint_.abort(handle, static_cast<std::uint32_t>(reason), ranks);
   // The peers may run another algorithm: on a line of its own the tag has to be told in any case.
   const std::uint32_t tag = call.arguments.tag;
-  const bool shared = call.arguments.algorithm == Algorithm::hosts || hosts::own_line(tag);
+  const bool exact = !may_run_bounded(call.arguments);
+  const bool shared =
+      hosts::own_line(tag) || (exact && call.arguments.algorithm == Algorithm::hosts);
   if (!host_calls_.shares() || !shared) return;
   host_calls_.pass_over({tag, call.report.operation},
                         {.reason = static_cast<std::uint32_t>(reason), .blamed = ranks});

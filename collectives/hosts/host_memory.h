@@ -70,7 +70,8 @@ enum class CallState : std::uint32_t {
 /// What a rank says about a line.
 struct alignas(64) Board {
   /// A rank begins call n + kCalls only when all ranks are through with the places of call n, or
-  /// have given up calls after it: at most 8 run at once.
+  /// have given up calls after it: at most 8 run at once. A bounded call does not wait for a rank
+  /// that is left out: this one finds that the others have overtaken it.
   static constexpr std::uint32_t kCalls = 32;
 
   /// A bounded call does not wait for ever for a rank that stands still: local rank r is out of the

@@ -55,6 +55,10 @@ std::uint64_t OperationView::unacknowledged() const {
   return unconfirmed_by(open("unacknowledged() of an open operation"));
 }
 
+bool OperationView::is_stranded() const {
+  return stranded(open("is_stranded() of an open operation"));
+}
+
 bool OperationView::has_closed(std::uint8_t stage) const {
   const Operation& operation = open("has_closed() of an open operation");
   require(stage < operation.stage_count, "has_closed() of a stage of the operation");

@@ -141,11 +141,6 @@ void Granter::progressed(const Operation& operation, ReceiveMessage& message, st
   if (used_enough || end || first) due_ = true;
 }
 
-void Granter::fetches(ReceiveMessage& message) {
-  ++expected_;
-  message.credit().set_granted(message.slots());
-}
-
 void Granter::ended(std::uint32_t messages) {
   expected_ -= messages;
   if (limited_) due_ = true;

@@ -68,8 +68,8 @@ class Granter {
   /// granted slots are lost. REQUIRES: the slot that completes a message is reported alone.
   void progressed(const Operation& operation, ReceiveMessage& message, std::uint32_t slots = 1);
 
-  /// Notes that this rank waits for a message that it did not wait for, and asks for all of it.
-  void fetches(ReceiveMessage& message);
+  /// Notes that this rank waits for a message that it did not wait for.
+  void expects() { ++expected_; }
 
   /// Notes that this number of messages of open operations expect no more data.
   void ended(std::uint32_t messages);

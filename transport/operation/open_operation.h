@@ -92,10 +92,10 @@ class OpenOperation {
   void fewer_take_part(Time now);
   /// Bounded: `peer` has closed the operation without this rank.
   void become_late(Rank peer, Time now);
-  /// Bounded: the peers do without this rank, as the caller knows.
+  /// Bounded: the near peers do without this rank, as the caller knows.
+  void left_out(Time now);
   /// A peer has told of marks, by another way than a packet.
   void note_marks(const Marks& told) { take_marks(told); }
-  void left_out(Time now);
   /// `from` gives the operation up, and blames `ranks`.
   void on_abort(Rank from, std::uint32_t reason, std::uint64_t ranks, Time now);
 

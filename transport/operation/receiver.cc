@@ -23,10 +23,17 @@ void Receiver::give_up(Operation& operation, Stage& stage, ReceiveMessage& messa
 }
 
 void Receiver::fetch(Stage& stage, const ReceiveMessage& spare) {
+  // What a closed stage lacked may still come.
+  for (const ReceiveMessage& message : stage.receives) {
+    if (!stage.closed || !message.is_expected()) continue;
+    ++stage.open_receives;
+    granter_.expects();
+  }
   stage.receive_of[spare.peer()] = static_cast<std::uint16_t>(stage.receives.size());
   ReceiveMessage& message = stage.receives.emplace_back(spare);
   message.allow_repair(kAllSlots);
-  granter_.fetches(message);
+  message.credit().set_granted(message.slots());
+  granter_.expects();
   ++stage.open_receives;
   ++stage.tails_missing;
   stage.closed = false;

@@ -41,7 +41,9 @@ void BoundLesson::take(const Report& report) {
     call_.clock.hear_terms(peer);
     call_.bounds.heard(peer, sample.kind, call_.endpoint.view(call_.handle).stage_time(peer));
   }
-  if (due == 0) return;  // no rank had data to send here: no stage took any time
+  // No rank had data to send here: no stage took any time. Over hosts data comes through the
+  // memory.
+  if (due == 0 && !sample.kind.over_hosts) return;
   if (scatter > 0) sample.scattered = scattered / scatter;
   if (gather > 0) sample.gathered = gathered / gather;
   for (std::size_t stage = 0; stage < 2; ++stage) {

@@ -89,6 +89,7 @@ void Reducer::provide(std::uint32_t count, std::uint64_t contributors) {
         kernels_.next.combine(sums(slot), a, b, elements);
       }
     }
+    if (arrived_[slot] != shape_.senders && settled(slot)) rescale(slot);
   }
   advance();
 }

@@ -339,7 +339,7 @@ bool TarCall::may_finish(Time now) {
 
 /// Over hosts a rank that was left out fetches the shards of all owners.
 bool TarCall::confirmed() const {
-  if (near_ != nullptr && reducer_.lacked() != 0) return false;
+  if (near_ != nullptr && (reducer_.lacked() | left_out()) != 0) return false;
   return layout_.shards().own.count > kConfirmAbove &&
          endpoint_.view(handle()).acknowledged(kGather);
 }
@@ -394,7 +394,7 @@ void TarCall::retain() {
   retained_ = std::make_unique<Retained>(setting_.memory);
   retained_->stage = kGather;
   // Other ranks exchange no packets with this one, so they do not tell that they have passed it.
-  if (near_ != nullptr) retained_->receivers = layout_.partners() | reducer_.lacked();
+  if (near_ != nullptr) retained_->receivers = layout_.partners() | reducer_.lacked() | left_out();
   retained_->bytes.reserve(layout_.shards().own.count);
   retained_->contributors.reserve(reducer_.slots());
   work_.add(
@@ -473,7 +473,11 @@ void TarCall::report_nonfinite() {
 /// Owners whose shards are not available.
 std::uint64_t TarCall::absent() const {
   if (call_->report.mode == Mode::exact || !retains()) return 0;
-  std::uint64_t ranks = late_self_ ? bit(setting_.rank) : left_out();
+  std::uint64_t ranks = late_self_ ? bit(setting_.rank) : 0;
+  for (const Rank rank : ranks_of(left_out())) {
+    const bool heard = endpoint_.view(handle()).progress(kScatter, rank).heard;
+    if ((gone_ & bit(rank)) != 0 || !heard) ranks |= bit(rank);
+  }
   for (const TarShards::Shard& shard : layout_.shards().others) {
     const MessageProgress message = endpoint_.view(handle()).progress(kGather, shard.owner);
     if (message.slots > 0 && message.received == 0) ranks |= bit(shard.owner);

@@ -37,6 +37,7 @@ void HostLine::begin(std::uint32_t number, const SignatureBytes& signature,
   call.marked.store(marks.ranks, std::memory_order_relaxed);
   call.heard.store(marks.heard ? 1 : 0, std::memory_order_relaxed);
   call.state.store(state_word(number, CallState::begun), std::memory_order_release);
+  forget_left_out(number);
   reach(number);
   for (const Part part : parts) waiting_[index_of(part)].push_back(number);
   next_number_ = number + 1;
@@ -112,7 +113,11 @@ HostLine::Told HostLine::told(std::uint32_t rank, std::uint32_t number) const {
   const auto kind = static_cast<CallState>(static_cast<std::uint32_t>(state));
   if (kind == CallState::none || here != number) {
     const bool later = kind != CallState::none && static_cast<std::int32_t>(here - number) > 0;
-    if (later) result = {.state = CallState::given_up, .blamed = bit(group_.ranks()[rank])};
+    if (later) {
+      result.state = CallState::given_up;
+      result.overtaken = true;
+      result.blamed = bit(group_.ranks()[rank]);
+    }
     return result;
   }
   result.state = kind;
@@ -125,12 +130,23 @@ HostLine::Told HostLine::told(std::uint32_t rank, std::uint32_t number) const {
   return result;
 }
 
+/// Numbers wrap. What this rank has said long ago must not count for later calls.
+void HostLine::forget_left_out(std::uint32_t number) {
+  constexpr std::uint32_t kLongAgo = 1u << 20;
+  if (number % kLongAgo != 0) return;
+  for (std::atomic<Position>& before : own().left_out) {
+    const auto end = static_cast<std::uint32_t>(before.load(std::memory_order_relaxed) >> 32);
+    if (number - end >= kLongAgo) before.store(0, std::memory_order_relaxed);
+  }
+}
+
 void HostLine::leave_out(std::uint64_t ranks, std::uint32_t number) {
   const Position end = position(number + 1, 0);
   for (; ranks != 0; ranks &= ranks - 1) {
     std::atomic<Position>& before =
         own().left_out[static_cast<std::size_t>(std::countr_zero(ranks))];
-    if (!has_reached(before.load(std::memory_order_relaxed), end)) before.store(end);
+    const Position latest = before.load(std::memory_order_relaxed);
+    if (latest == 0 || !has_reached(latest, end)) before.store(end);
   }
   // What this rank writes next must not be seen without it.
   std::atomic_thread_fence(std::memory_order_seq_cst);

@@ -66,6 +66,7 @@ class HostLine {
 
   struct Told {
     CallState state = CallState::none;
+    bool overtaken = false;  // given_up, because the rank is so far ahead that it no longer says
     SignatureBytes signature{};
     std::uint32_t reason = 0;
     std::uint64_t blamed = 0;
@@ -113,6 +114,7 @@ class HostLine {
  private:
   void tell(std::uint32_t number, const Ending& ending);
   void reach(std::uint32_t number);
+  void forget_left_out(std::uint32_t number);
   Board& own() const { return group_.memory.board(index_, group_.self); }
 
   const HostGroup& group_;

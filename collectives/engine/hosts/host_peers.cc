@@ -21,6 +21,13 @@ bool HostPeers::all_hold(std::uint64_t without) const {
   return true;
 }
 
+bool HostPeers::is_overtaken() const {
+  for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
+    if (rank != self_ && assignment_.line->told(rank, assignment_.number).overtaken) return true;
+  }
+  return false;
+}
+
 std::uint64_t HostPeers::ended() const {
   std::uint64_t ranks = 0;
   for (std::uint32_t rank = 0; rank < ranks_; ++rank) {

@@ -36,6 +36,8 @@ class HostPeers {
   /// in the memory then. Look at the positions first.
   /// Ranks `without` (bit r: local rank r) do not count.
   bool all_hold(std::uint64_t without = 0) const;
+  /// Whether a rank is so far ahead that it no longer tells of the call.
+  bool is_overtaken() const;
   /// The local ranks that have ended it without a result.
   std::uint64_t ended() const;
   /// The local ranks that have not begun it. Bit r: local rank r.

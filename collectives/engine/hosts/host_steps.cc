@@ -285,12 +285,18 @@ std::uint64_t HostSteps::out() const {
   return left & ~(std::uint64_t{1} << self_);
 }
 
+bool HostSteps::is_left_out() const {
+  return (assignment_.line->left_out(assignment_.number) >> self_ & 1) != 0 ||
+         peers_.is_overtaken();
+}
+
 void HostSteps::leave_out(std::uint64_t ranks) {
   assignment_.line->leave_out(ranks, assignment_.number);
 }
 
 std::uint64_t HostSteps::blockers(bool sums) const {
   std::uint64_t ranks = peers_.lacking();
+  std::uint64_t users = 0;  // ranks that have ended the call may still hold a place
   for (const Part part : parts_) {
     if (sums && part > Part::add_up) break;
     const std::uint32_t step = done(part);
@@ -298,20 +304,20 @@ std::uint64_t HostSteps::blockers(bool sums) const {
     const Position next = position(assignment_.number, step + 1);
     switch (part) {
       case Part::copy_in:
-        ranks |= assignment_.line->users(HostLine::Area::inputs, place(step));
+        users |= assignment_.line->users(HostLine::Area::inputs, place(step));
         break;
       case Part::add_up:
         if (step < done(Part::copy_in)) ranks |= assignment_.line->lacking(Part::copy_in, next);
         break;
       case Part::spread:
-        ranks |= assignment_.line->users(HostLine::Area::result, place(step));
+        users |= assignment_.line->users(HostLine::Area::result, place(step));
         break;
       case Part::copy_out:
         if (step < done(Part::spread)) ranks |= assignment_.line->lacking(Part::spread, next);
         break;
     }
   }
-  return ranks & ~out() & ~(std::uint64_t{1} << self_);
+  return ((ranks & ~out()) | users) & ~(std::uint64_t{1} << self_);
 }
 
 void HostSteps::add_up_alone() {

@@ -67,7 +67,7 @@ class HostSteps {
   /// Goes on without these local ranks. They are late, and learn it.
   void leave_out(std::uint64_t ranks);
   /// Whether another rank has left this one out.
-  bool is_left_out() const { return (assignment_.line->left_out(assignment_.number) >> self_ & 1); }
+  bool is_left_out() const;
   /// Makes the sums that are not made yet of this rank's own contribution alone.
   void add_up_alone();
 

@@ -34,21 +34,23 @@ bool HostedTarCall::suits(const AllreduceArguments& arguments, const Setting& se
 }
 
 TarCall::OverHosts HostedTarCall::over_hosts(const Setting& setting, const PendingCall& call,
-                                             const hosts::HostCalls& calls, Endpoint& endpoint) {
+                                             const hosts::HostCalls& calls, Endpoint& endpoint,
+                                             NearData& near) {
   const hosts::HostGroup& group = calls.group();
   const std::uint32_t turn =
       setting.mechanisms.rotation ? endpoint.tags().next_number(call.arguments.tag) : 0;
   const HostPlan plan(call.arguments, group.layout, group.memory.shape(), setting.slot_bytes);
   OverHosts result{.layout = CallLayout(call.arguments, plan, group.layout, group.host, group.self,
                                         turn, setting.slot_bytes),
-                   .near = *this};
+                   .near = near};
   result.senders = result.layout.partners() | bit(setting.rank);
   return result;
 }
 
 HostedTarCall::HostedTarCall(const Setting& setting, const std::shared_ptr<PendingCall>& call,
                              Endpoint& endpoint, hosts::HostCalls& calls, Time submitted, Time now)
-    : TarCall(setting, call, endpoint, submitted, now, over_hosts(setting, *call, calls, endpoint)),
+    : TarCall(setting, call, endpoint, submitted, now,
+              over_hosts(setting, *call, calls, endpoint, *this)),
       calls_(calls),
       assignment_(*calls.assign(name())),
       self_(calls.group().self),
@@ -149,6 +151,7 @@ void HostedTarCall::work_near(Time now) {
   look(now);
   if (over()) return;
   note_begun(now);
+  if (!is_near_over() && endpoint_.view(handle()).is_stranded()) end_sums();
   if (!is_near_over() && steps_.is_left_out()) {
     endpoint_.near(handle()).left_out(now);
     fetches_ = true;
@@ -195,12 +198,13 @@ void HostedTarCall::take_steps() {
 /// Goes on without ranks that do not come, where that is due.
 void HostedTarCall::leave_out_absent(Time now) {
   if (is_near_over()) return;
-  const std::uint64_t gone = gone_;
+  const std::uint64_t ended = peers_.ended();
   const bool summed = steps_.done(Part::add_up) == plan().steps();
   std::uint64_t ranks = 0;
   for (std::uint64_t rest = steps_.blockers(); rest != 0; rest &= rest - 1) {
     const auto rank = static_cast<std::uint32_t>(std::countr_zero(rest));
-    if ((gone & bit(calls_.group().ranks()[rank])) != 0) ranks |= std::uint64_t{1} << rank;
+    const bool gone = (gone_ & bit(calls_.group().ranks()[rank])) != 0;
+    if (gone || (ended >> rank & 1) != 0) ranks |= std::uint64_t{1} << rank;
   }
   if (!summed && now >= sums_until()) ranks |= steps_.blockers(true);
   if (now >= shards_until()) ranks |= steps_.blockers();
@@ -213,16 +217,22 @@ void HostedTarCall::leave_out_absent(Time now) {
   // An earlier call on the line has the turn, and has not left out its own ranks yet.
   const bool unsummed = steps_.done(Part::add_up) < plan().steps();
   if ((unsummed && now >= sums_until()) || now >= shards_until()) {
-    steps_.add_up_alone();
-    provide_sums();
-    end_near();
+    end_sums();
   }
+}
+
+/// This rank does no more work in the memory, and contributes what is not added up yet alone.
+void HostedTarCall::end_sums() {
+  steps_.add_up_alone();
+  provide_sums();
+  end_near();
 }
 
 /// Notes which local ranks have begun.
 void HostedTarCall::look(Time now) {
   const auto take = [&](std::uint32_t rank, const hosts::HostLine::Told& told, bool) {
     const Rank peer = calls_.group().ranks()[rank];
+    if (told.overtaken) return true;  // is_left_out()
     if (told.state == CallState::begun) {
       unheard_ &= ~bit(peer);
       endpoint_.near(handle()).begun(peer, told.signature, now);

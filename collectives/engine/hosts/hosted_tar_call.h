@@ -8,8 +8,8 @@
 // waits for live ranks (HoldPolicy). It goes on without those that are silent, gone, or have ended
 // the call, and without those that are not there when the stages end at the latest. The sums then
 // lack these ranks, and on this host the slices that they own are missing. A rank that is left out
-// is late: it fetches the shards of all owners from what they retain. One that is late at the
-// owners of its slice alone goes on in the memory, without its own shard.
+// is late: it fetches the shards of all owners, which keep those that lack it. One that is late at
+// the owners of its slice alone goes on in the memory, without its own shard.
 //
 // A rank that is gone costs its host a whole slice in every call. So the ranks agree that calls go
 // to each rank over the network from then on (EpochSetting::flat).
@@ -50,8 +50,8 @@ class HostedTarCall : public TarCall, private hosts::HostWork, private NearData 
     const HostSteps& steps_;
   };
 
-  OverHosts over_hosts(const Setting& setting, const PendingCall& call,
-                       const hosts::HostCalls& calls, Endpoint& endpoint);
+  static OverHosts over_hosts(const Setting& setting, const PendingCall& call,
+                              const hosts::HostCalls& calls, Endpoint& endpoint, NearData& near);
   std::uint32_t turn() const;
   void set_contributors();
 
@@ -82,6 +82,7 @@ class HostedTarCall : public TarCall, private hosts::HostWork, private NearData 
   void leave_out_absent(Time now);
   void provide_sums();
   void take_results();
+  void end_sums();
   void end_near();
   void report_bytes();
   bool is_near_over() const { return near_over_ || steps_.is_whole(); }

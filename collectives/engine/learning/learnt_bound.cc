@@ -45,8 +45,8 @@ std::optional<LearntBound::Known> LearntBound::nearest(const BoundedCall& call,
       const double others = open == kMaxOpen ? 1.0 : static_cast<double>(kind.open) / open;
       for (std::size_t distance = 0; distance <= farthest; ++distance) {
         for (const bool larger : {false, true}) {
-          const Series* series =
-              find({larger ? kind.bytes << distance : kind.bytes >> distance, coded, open});
+          const Series* series = find({larger ? kind.bytes << distance : kind.bytes >> distance,
+                                       coded, open, kind.over_hosts});
           if (series == nullptr || !fits(*series)) continue;
           return Known{series, others * scaled(kind.bytes),
                        coded == kind.coded ? 0 : to_seconds(call.coding)};

@@ -33,6 +33,7 @@ class HostPlan {
                bucket_bytes(call) <=
                    std::min<std::uint64_t>(kWholeBytes / shape.ranks, shape.place_bytes)),
         owners_(whole_ ? 1 : owners_of(bucket_bytes(call), layout, shape)),
+        parts_(std::max(1u, (slot_bytes == 0 ? owners_ : layout.owners()) * hosts_)),
         slices_{call.count, element_bytes_, owners_},
         piece_(whole_ ? std::max<std::uint64_t>(call.count, 1) : piece_elements()),
         steps_(static_cast<std::uint32_t>(
@@ -83,9 +84,8 @@ class HostPlan {
   }
   /// Where the contributors to the slots of a piece lie in a place, in bytes. Of bounded calls.
   std::uint64_t contributors_offset(std::uint32_t owner, std::uint32_t number) const {
-    const std::uint64_t shards = std::uint64_t{owners_} * hosts_;
     const std::uint64_t before = std::uint64_t{owner} * hosts_ + number;
-    return place_bytes_ - (shards - before) * piece_slots() * sizeof(std::uint64_t);
+    return place_bytes_ - (parts_ - before) * piece_slots() * sizeof(std::uint64_t);
   }
   /// Whether a bounded call can take its steps in places of `shape`.
   static bool fits(const hosts::HostLayout& layout, const hosts::HostShape& shape,
@@ -116,8 +116,7 @@ class HostPlan {
   /// Pieces begin at multiples of kShardAlignment, so that two ranks do not write to one cache
   /// line.
   std::uint64_t piece_elements() const {
-    const std::uint64_t shards = std::max<std::uint64_t>(1, std::uint64_t{owners_} * hosts_);
-    const std::uint64_t bytes = place_bytes_ / shards;
+    const std::uint64_t bytes = place_bytes_ / parts_;
     if (slot_bytes_ != 0) {
       return bytes / (slot_bytes_ + sizeof(std::uint64_t)) * slot_bytes_ / element_bytes_;
     }
@@ -131,6 +130,9 @@ class HostPlan {
   std::uint64_t place_bytes_;
   bool whole_;
   std::uint32_t owners_;
+  // Of a place, one for each shard. In bounded calls a rank has the same parts whatever the bucket:
+  // a rank that is left out may still write there.
+  std::uint32_t parts_;
   ShardLayout slices_;
   std::uint64_t piece_;  // elements
   std::uint32_t steps_;

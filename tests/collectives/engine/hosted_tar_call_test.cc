@@ -278,6 +278,55 @@ TEST_P(HostedTarFaults, stopped_rank__is_left_out_and_fetches_the_result) {
   }
 }
 
+/// Their boards no longer tell of its call.
+TEST_P(HostedTarFaults, rank_far_behind__is_late_in_all_calls) {
+  constexpr int kCalls = 70;
+  SimulatedJob job(job_of());
+  warm_up(job);
+  constexpr Rank kVictim = 1;
+  std::vector<std::unique_ptr<Buffers<float>>> all;
+  const auto next = [&](int number) -> Buffers<float>& {
+    if (number == std::ssize(all)) {
+      all.push_back(std::make_unique<Buffers<float>>(coded_buffers<float>(ranks(), count(), true)));
+    }
+    return *all[static_cast<std::size_t>(number)];
+  };
+  const auto first = job.submit(kVictim, hosted(next(0), kVictim));
+  job.stop(kVictim);
+  for (int number = 0; number < kCalls; ++number) {
+    Calls calls = job.submit_all([&](Rank rank) { return hosted(next(number), rank); }, {kVictim});
+    ASSERT_TRUE(job.run_until([&] {
+      return std::all_of(calls.begin(), calls.end(),
+                         [](const auto& one) -> bool { return one->done; });
+    }));
+  }
+  job.resume(kVictim);
+  Calls late{first};
+  for (int number = 1; number < kCalls; ++number) {
+    late.push_back(job.submit(kVictim, hosted(next(number), kVictim)));
+  }
+  ASSERT_TRUE(job.finish());
+  for (int number = 0; number < kCalls; ++number) {
+    const Report& report = late[static_cast<std::size_t>(number)]->report;
+    EXPECT_EQ(report.status, Status::late_self) << number << ": " << report.detail;
+    expect_named_sums(next(number), kVictim, report);
+  }
+}
+
+TEST_P(HostedTarFaults, bound__is_learnt_on_every_rank) {
+  SimulatedJob job(job_of());
+  Duration longest{};
+  for (int number = 0; number < 80; ++number) {
+    auto buffers = coded_buffers<float>(ranks(), count(), true);
+    const Calls calls = job.submit_all([&](Rank rank) { return hosted(buffers, rank); });
+    ASSERT_TRUE(job.finish());
+    longest = {};
+    for (const auto& call : calls) longest = std::max(longest, call->report.bound);
+  }
+  EXPECT_GT(longest, Duration{});
+  EXPECT_LT(longest, 100ms);
+}
+
 /// It stands still while it reads and writes.
 TEST_P(HostedTarFaults, rank_stopped_within_a_call__never_spoils_a_result) {
   for (int after = 0; after < 40; ++after) {
