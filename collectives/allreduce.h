@@ -44,7 +44,9 @@ struct AllreduceArguments {
                                // kFirstReservedTag on belong to the library (reserved_tags.h)
   CustomFunction custom = {};  // used if `function` is custom
   Mode mode = Mode::exact;     // other functions than sum and avg, and integers, always run exact
-  Algorithm algorithm = Algorithm::automatic;  // of exact calls; calls that may be bounded run tar
+  /// Calls that may run bounded take automatic and hosts for hosts where that is possible
+  /// (engine/hosts/hosted_tar_call.h), and run tar else.
+  Algorithm algorithm = Algorithm::automatic;
   /// Algorithm::two_level_tar: ranks 0 to group_size - 1 are the first group, and so on. It divides
   /// the number of ranks. 0: default_group_size().
   std::uint32_t group_size = 0;

@@ -135,7 +135,9 @@ typedef enum tarpon_mode {
                         exact: `mode` of tarpon_summary says what ran */
 } tarpon_mode;
 
-/* How an exact call is made. Bounded calls run TARPON_TAR. */
+/* How a call is made. A bounded call runs TARPON_HOSTS, if that is given or is the default, the
+ * bound is learnt, the tag is below 16, and the call is not coded. Other bounded calls run
+ * TARPON_TAR. */
 typedef enum tarpon_algorithm {
   TARPON_ALGORITHM_DEFAULT = 0, /* TARPON_HOSTS where ranks share a host; else TARPON_ONE_SHOT
                                    for a few KiB, TARPON_TAR for more */

@@ -99,14 +99,8 @@ class Results {
       const std::uint64_t row = report.coded->layout.row_elements();
       return run.contributors == 0 && run.count == row && run.first / row % plan_.ranks == shard;
     }
-    const auto within = [&run](Range range) {
-      return run.first >= range.first && run.first + run.count <= range.end();
-    };
-    if (run.contributors == 0 && within(owned_.shard(plan_.victim))) return true;
-    if (!owned_.by_hosts() || !within(owned_.slice(plan_.victim))) return false;
-    // Nobody sends the sums of its host for that slice there.
-    return run.contributors == 0 ||
-           run.contributors == (all_ranks(plan_.ranks) & ~owned_.host_of(plan_.victim));
+    const Range dead = owned_.shard(plan_.victim);
+    return run.contributors == 0 && run.first >= dead.first && run.first + run.count <= dead.end();
   }
 
   std::uint32_t turn() const { return plan_.mechanisms.rotation ? call_.number : 0; }
