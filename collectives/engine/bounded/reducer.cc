@@ -122,7 +122,7 @@ void Reducer::add(Rank from, std::uint64_t contributors, std::uint32_t slot,
   combine(slot, before, payload);
 }
 
-/// Adds a contribution to those that were there before. REQUIRES: arrived() names it already.
+/// Adds a contribution to the slot. `before`: arrived() without it. REQUIRES: arrived() has it.
 void Reducer::combine(std::uint32_t slot, std::uint64_t before,
                       std::span<const std::byte> payload) {
   const bool first = before == bit(shape_.rank);

@@ -40,7 +40,7 @@ class Reducer : public Sink, public Source {
     std::uint32_t world = 0;  // ranks that contribute
     // Bit r: rank r sends contributions here, or is this rank. 0: all ranks.
     std::uint64_t senders = 0;
-    // Of hosts, by sender: the ranks that may be in what it sends. Bit r: rank r.
+    // Of hosts, by sender: the ranks of its host, whose data it may send. Bit r: rank r.
     std::vector<std::uint64_t> carried = {};
     // Of hosts: parked_floats() floats; else null. Outlives the reducer.
     float* parked = nullptr;

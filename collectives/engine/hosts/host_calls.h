@@ -85,8 +85,20 @@ class HostCalls {
 
   // -- work --------------------------------------------------------------------------------------
 
-  void add(HostWork& work) { open_.push_back(&work); }
-  void remove(HostWork& work) { std::erase(open_, &work); }
+  /// A call is open as long as it has one. Both outlive it.
+  class OpenCall {
+   public:
+    OpenCall(HostCalls& calls, HostWork& work) : calls_(calls), work_(work) {
+      calls_.open_.push_back(&work_);
+    }
+    ~OpenCall() { std::erase(calls_.open_, &work_); }
+    OpenCall(const OpenCall&) = delete;
+    OpenCall& operator=(const OpenCall&) = delete;
+
+   private:
+    HostCalls& calls_;
+    HostWork& work_;
+  };
 
   /// HostWork::lacks() of a call; 0: it is not open.
   std::uint64_t lacked_by(const CallName& call) const;

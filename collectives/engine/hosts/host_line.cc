@@ -14,6 +14,11 @@ constexpr std::uint64_t state_word(std::uint32_t number, CallState state) {
   return std::uint64_t{number} << 32 | static_cast<std::uint32_t>(state);
 }
 
+void write(const Marks& marks, CallBoard& call) {
+  call.marked.store(marks.ranks, std::memory_order_relaxed);
+  call.heard.store(marks.heard ? 1 : 0, std::memory_order_relaxed);
+}
+
 std::size_t index_of(Part part) {
   return static_cast<std::size_t>(part);
 }
@@ -34,8 +39,7 @@ void HostLine::begin(std::uint32_t number, const SignatureBytes& signature,
     std::memcpy(&word, signature.data() + i * sizeof word, sizeof word);
     call.signature[i].store(word, std::memory_order_relaxed);
   }
-  call.marked.store(marks.ranks, std::memory_order_relaxed);
-  call.heard.store(marks.heard ? 1 : 0, std::memory_order_relaxed);
+  write(marks, call);
   call.state.store(state_word(number, CallState::begun), std::memory_order_release);
   forget_left_out(number);
   reach(number);
@@ -45,9 +49,7 @@ void HostLine::begin(std::uint32_t number, const SignatureBytes& signature,
 
 void HostLine::mark(std::uint32_t number, const Marks& marks) {
   CallBoard& call = own().calls[number % Board::kCalls];
-  if (call.state.load(std::memory_order_relaxed) >> 32 != number) return;
-  call.marked.store(marks.ranks, std::memory_order_relaxed);
-  call.heard.store(marks.heard ? 1 : 0, std::memory_order_relaxed);
+  if (call.state.load(std::memory_order_relaxed) >> 32 == number) write(marks, call);
 }
 
 Marks HostLine::marks(std::uint32_t rank, std::uint32_t number) const {

@@ -58,8 +58,8 @@ class HostLine {
 
   /// Bounded calls up to `number` do without the local ranks `ranks`. Bit r: local rank r.
   void leave_out(std::uint64_t ranks, std::uint32_t number);
-  /// The local ranks that a rank of the host has left out of call `number`. A rank that may be one
-  /// of them asks after it has read from the memory: what it has read may be of another call.
+  /// The local ranks that a rank of the host has left out of call `number`. A rank asks after it
+  /// has read data from the memory: if it is left out, others may have written over that data.
   std::uint64_t left_out(std::uint32_t number) const;
 
   // -- the other ranks ---------------------------------------------------------------------------

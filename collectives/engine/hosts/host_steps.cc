@@ -152,9 +152,9 @@ void HostSteps::note_done(Part part) {
 bool HostSteps::may_follow(Part part, Part before) const {
   const std::uint32_t step = done(part);
   if (step >= done(before) || !assignment_.line->is_turn(part, assignment_.number)) return false;
-  const std::uint64_t out = this->out();
+  const std::uint64_t absent = this->absent();
   const Position wanted = position(assignment_.number, step + 1);
-  return (assignment_.line->lacking(before, wanted) & ~out) == 0 && peers_.all_hold(out);
+  return (assignment_.line->lacking(before, wanted) & ~absent) == 0 && peers_.all_hold(absent);
 }
 
 void HostSteps::use(HostLine::Area area, Part until, std::uint32_t step) {
@@ -200,7 +200,7 @@ void HostSteps::add_up() {
   const std::uint32_t step = done(Part::add_up);
   const std::uint32_t place = this->place(step);
   if (alone_) use(HostLine::Area::result, Part::copy_out, step);
-  const std::uint64_t among = first_ranks(local_) & ~out();
+  const std::uint64_t among = first_ranks(local_) & ~absent();
   if (self_ < plan_.owners()) {
     for_sums(step, [&](Range piece, std::uint64_t offset) {
       std::byte* const to =
@@ -252,10 +252,10 @@ bool HostSteps::may_copy_out() const {
 void HostSteps::copy_out() {
   const std::uint32_t step = done(Part::copy_out);
   const std::uint32_t place = this->place(step);
-  const std::uint64_t out = this->out();
+  const std::uint64_t absent = this->absent();
   for (std::uint32_t owner = 0; owner < plan_.owners(); ++owner) {
     if (owner == self_ && !alone_) continue;  // it is there
-    if ((out >> owner & 1) != 0) continue;
+    if ((absent >> owner & 1) != 0) continue;
     for_pieces(step, owner, [&](std::uint32_t shard, Range piece, std::uint64_t offset) {
       if (plan_.whole()) {
         sums_.add_up(output_at(piece.first),
@@ -279,7 +279,7 @@ void HostSteps::copy_out() {
 
 // -- bounded calls -------------------------------------------------------------------------------
 
-std::uint64_t HostSteps::out() const {
+std::uint64_t HostSteps::absent() const {
   if (!bounded_) return 0;
   const std::uint64_t left = assignment_.line->left_out(assignment_.number) | peers_.ended();
   return left & ~(std::uint64_t{1} << self_);
@@ -317,7 +317,7 @@ std::uint64_t HostSteps::blockers(bool sums) const {
         break;
     }
   }
-  return ((ranks & ~out()) | users) & ~(std::uint64_t{1} << self_);
+  return ((ranks & ~absent()) | users) & ~(std::uint64_t{1} << self_);
 }
 
 void HostSteps::add_up_alone() {
@@ -332,7 +332,8 @@ void HostSteps::add_up_alone() {
   }
 }
 
-/// This rank was left out while it read: what it read may be of a later call.
+/// Zeroes what this rank has written in a step: it was left out while it read, so others may have
+/// written over its sources.
 void HostSteps::drop(std::uint32_t step, std::uint32_t owner) {
   const auto zero = [&](Range piece, std::uint64_t) {
     std::memset(output_at(piece.first), 0, piece.count * width_);

@@ -59,11 +59,11 @@ class HostSteps {
   HostSlots& slots() { return *slots_; }
   /// The contributors to the sums of this rank's slice, by step. Bit r: rank r of the communicator.
   const std::vector<std::uint64_t>& summed() const { return summed_; }
-  /// The local ranks for which this rank waits in any part. Bit r: local rank r.
-  /// `sums`: in the parts up to the sums of its slice alone.
+  /// The local ranks for which this rank waits: in any part, or, with `sums`, in the parts up to
+  /// the sums of its slice. Bit r: local rank r.
   std::uint64_t blockers(bool sums = false) const;
   /// The local ranks that the call does without.
-  std::uint64_t out() const;
+  std::uint64_t absent() const;
   /// Goes on without these local ranks. They are late, and learn it.
   void leave_out(std::uint64_t ranks);
   /// Whether another rank has left this one out.
@@ -71,11 +71,13 @@ class HostSteps {
   /// Makes the sums that are not made yet of this rank's own contribution alone.
   void add_up_alone();
 
-  // ------------------------------------------------------------------------------------------------
+  // -- all calls
+  // -----------------------------------------------------------------------------------
 
-  /// Elements that local rank `rank` gives this one: contributions, then results. All of them, and
-  /// those that this rank has taken.
+  /// Elements that are due from local rank `rank`: contributions to this rank's slice, and results
+  /// of its slice.
   std::array<std::uint64_t, 2> due_from(std::uint32_t rank) const;
+  /// The part of due_from() that this rank has taken.
   std::array<std::uint64_t, 2> taken_from(std::uint32_t rank) const;
 
   /// Does at most one step of each part. Returns whether it did one.

@@ -34,13 +34,7 @@ HostedCall::HostedCall(const Setting& setting, const std::shared_ptr<PendingCall
     for (const ReceiveSpec& receive : stage.receives) spec.near &= ~bit(receive.peer);
   }
   near_ = spec.near;
-  calls_.add(*this);
-  try {
-    open(std::move(spec), signature(), now);
-  } catch (...) {
-    calls_.remove(*this);
-    throw;
-  }
+  open(std::move(spec), signature(), now);
   take_line();
 }
 
@@ -74,10 +68,6 @@ ScheduledCall::Program HostedCall::program_of(const Setting& setting, const Pend
     }
   }
   return program;
-}
-
-HostedCall::~HostedCall() {
-  calls_.remove(*this);
 }
 
 /// Takes a line, if there is one for this call, and begins there. Until then only packets say which

@@ -29,7 +29,6 @@ class HostedCall : public ScheduledCall, private hosts::HostWork {
   /// As TarCall. `calls` outlives the call. REQUIRES: may_run_bounded() is false.
   HostedCall(const Setting& setting, const std::shared_ptr<PendingCall>& call, Endpoint& endpoint,
              hosts::HostCalls& calls, Time submitted, Time now);
-  ~HostedCall() override;
 
  private:
   static Program program_of(const Setting& setting, const PendingCall& call,
@@ -55,6 +54,7 @@ class HostedCall : public ScheduledCall, private hosts::HostWork {
   const HostPlan& plan() const { return steps_.plan(); }
 
   hosts::HostCalls& calls_;
+  const hosts::HostCalls::OpenCall open_call_{calls_, *this};
   hosts::Assignment assignment_;
   const std::uint32_t self_;   // local rank
   const std::uint32_t local_;  // ranks of the host

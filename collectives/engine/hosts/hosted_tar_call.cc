@@ -34,14 +34,11 @@ bool HostedTarCall::suits(const AllreduceArguments& arguments, const Setting& se
 }
 
 TarCall::OverHosts HostedTarCall::over_hosts(const Setting& setting, const PendingCall& call,
-                                             const hosts::HostCalls& calls, Endpoint& endpoint,
-                                             NearData& near) {
+                                             const hosts::HostCalls& calls, NearData& near) {
   const hosts::HostGroup& group = calls.group();
-  const std::uint32_t turn =
-      setting.mechanisms.rotation ? endpoint.tags().next_number(call.arguments.tag) : 0;
   const HostPlan plan(call.arguments, group.layout, group.memory.shape(), setting.slot_bytes);
   OverHosts result{.layout = CallLayout(call.arguments, plan, group.layout, group.host, group.self,
-                                        turn, setting.slot_bytes),
+                                        turn_of(setting, call), setting.slot_bytes),
                    .near = near};
   result.senders = result.layout.partners() | bit(setting.rank);
   return result;
@@ -49,8 +46,7 @@ TarCall::OverHosts HostedTarCall::over_hosts(const Setting& setting, const Pendi
 
 HostedTarCall::HostedTarCall(const Setting& setting, const std::shared_ptr<PendingCall>& call,
                              Endpoint& endpoint, hosts::HostCalls& calls, Time submitted, Time now)
-    : TarCall(setting, call, endpoint, submitted, now,
-              over_hosts(setting, *call, calls, endpoint, *this)),
+    : TarCall(setting, call, endpoint, submitted, now, over_hosts(setting, *call, calls, *this)),
       calls_(calls),
       assignment_(*calls.assign(name())),
       self_(calls.group().self),
@@ -69,34 +65,26 @@ HostedTarCall::HostedTarCall(const Setting& setting, const std::shared_ptr<Pendi
   unheard_ = spec.near;
   awaits_near_ = true;
   set_contributors();
-  calls_.add(*this);
-  try {
-    open(std::move(spec), signature(), now);
-  } catch (...) {
-    calls_.remove(*this);
-    throw;
-  }
+  open(std::move(spec), signature(), now);
   assignment_.line->begin(assignment_.number, encode(signature()), steps_.parts(),
                           endpoint_.view(handle()).marks());
   calls_.ring();
 }
 
-HostedTarCall::~HostedTarCall() {
-  calls_.remove(*this);
-}
-
-std::uint32_t HostedTarCall::turn() const {
-  return setting_.mechanisms.rotation ? call_->report.operation : 0;
+/// By which the ownership of shards rotates.
+std::uint32_t HostedTarCall::turn_of(const Setting& setting, const PendingCall& call) {
+  return setting.mechanisms.rotation ? call.report.operation : 0;
 }
 
 /// Has the steps keep the contributors to each slot where the packets' are kept.
 void HostedTarCall::set_contributors() {
   const hosts::HostLayout& layout_of_hosts = calls_.group().layout;
   const std::uint32_t hosts = plan().hosts();
+  const std::uint32_t turn = turn_of(setting_, *call_);
   std::vector<std::uint64_t*> of_shards(std::size_t{plan().owners()} * hosts);
   gathered_.resize(hosts);
   arrived_.resize(hosts);
-  own_shard_ = is_owner() ? shard_of(static_cast<Rank>(calls_.group().host), turn(), hosts) : kNone;
+  own_shard_ = is_owner() ? shard_of(static_cast<Rank>(calls_.group().host), turn, hosts) : kNone;
   if (is_owner()) of_shards[self_ * hosts + own_shard_] = reducer().contributors().data();
   const std::vector<TarShards::Shard>& others = layout().shards().others;
   for (std::size_t i = 0; i < others.size(); ++i) {
@@ -104,7 +92,7 @@ void HostedTarCall::set_contributors() {
     const std::vector<Rank>& ranks = layout_of_hosts.hosts[host];
     const auto owner = static_cast<std::uint32_t>(
         std::find(ranks.begin(), ranks.end(), others[i].owner) - ranks.begin());
-    const std::uint32_t shard = shard_of(static_cast<Rank>(host), turn(), hosts);
+    const std::uint32_t shard = shard_of(static_cast<Rank>(host), turn, hosts);
     of_shards[owner * hosts + shard] = gather()[i].contributors().data();
     if (owner == self_) gathered_[shard] = i;
   }
@@ -221,7 +209,8 @@ void HostedTarCall::leave_out_absent(Time now) {
   }
 }
 
-/// This rank does no more work in the memory, and contributes what is not added up yet alone.
+/// This rank does no more work in the memory. Its sums that are not made yet hold its own
+/// contribution alone.
 void HostedTarCall::end_sums() {
   steps_.add_up_alone();
   provide_sums();
@@ -312,7 +301,7 @@ void HostedTarCall::report_bytes() {
     return hosts::report_near(report, calls_.group(), steps_, peers_, layout().element_bytes(),
                               submitted_);
   }
-  // What came through the memory, and what was fetched, counts for the owner of the shard.
+  // A shard counts as received from its owner, whether it came through the memory or by packets.
   const std::vector<TarShards::Shard>& others = layout().shards().others;
   for (std::size_t i = 0; i < others.size(); ++i) {
     if (layout().is_partner(others[i].owner)) continue;

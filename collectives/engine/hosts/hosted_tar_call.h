@@ -4,12 +4,12 @@
 // The way of the data is that of HostedCall. Packets name the ranks that are in a sum, and so do
 // the results that go through the memory.
 //
-// Late ranks. The memory is not what is bounded: a rank waits for those of its host as an owner
-// waits for live ranks (HoldPolicy). It goes on without those that are silent, gone, or have ended
-// the call, and without those that are not there when the stages end at the latest. The sums then
-// lack these ranks, and on this host the slices that they own are missing. A rank that is left out
-// is late: it fetches the shards of all owners, which keep those that lack it. One that is late at
-// the owners of its slice alone goes on in the memory, without its own shard.
+// Late ranks. A rank waits for the ranks of its host as an owner waits for live ranks (HoldPolicy).
+// It leaves out a rank that is silent or gone, that has ended the call, or that has not come when
+// the stages end at the latest. The sums then lack that rank, and this host lacks its slice. A rank
+// that is left out is late: it fetches the shards of all owners. Owners keep the shards that lack
+// it. A rank that is late only for the other owners of its slice goes on in the memory, without its
+// own shard.
 //
 // A rank that is gone costs its host a whole slice in every call. So the ranks agree that calls go
 // to each rank over the network from then on (EpochSetting::flat).
@@ -36,7 +36,6 @@ class HostedTarCall : public TarCall, private hosts::HostWork, private NearData 
   /// As TarCall. `calls` outlives the call. REQUIRES: suits().
   HostedTarCall(const Setting& setting, const std::shared_ptr<PendingCall>& call,
                 Endpoint& endpoint, hosts::HostCalls& calls, Time submitted, Time now);
-  ~HostedTarCall() override;
 
  private:
   /// Lends the sums over this host to another owner of the slice.
@@ -51,8 +50,8 @@ class HostedTarCall : public TarCall, private hosts::HostWork, private NearData 
   };
 
   static OverHosts over_hosts(const Setting& setting, const PendingCall& call,
-                              const hosts::HostCalls& calls, Endpoint& endpoint, NearData& near);
-  std::uint32_t turn() const;
+                              const hosts::HostCalls& calls, NearData& near);
+  static std::uint32_t turn_of(const Setting& setting, const PendingCall& call);
   void set_contributors();
 
   bool advance(Time now) override;
@@ -63,7 +62,7 @@ class HostedTarCall : public TarCall, private hosts::HostWork, private NearData 
   }
   bool has_contributions() const override { return reducer().provided() == reducer().slots(); }
   bool has_shards(Time now) override;
-  std::uint64_t left_out() const override { return calls_.group().ranks_of(steps_.out()); }
+  std::uint64_t left_out() const override { return calls_.group().ranks_of(steps_.absent()); }
   const HostSums& sums() const override { return host_sums_; }
 
   hosts::CallName name() const override { return {call_->arguments.tag, call_->report.operation}; }
@@ -92,6 +91,7 @@ class HostedTarCall : public TarCall, private hosts::HostWork, private NearData 
   bool is_owner() const { return self_ < plan().owners(); }
 
   hosts::HostCalls& calls_;
+  const hosts::HostCalls::OpenCall open_call_{calls_, *this};
   const hosts::Assignment assignment_;
   const std::uint32_t self_;   // local rank
   const std::uint32_t local_;  // ranks of the host

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "tools/simulation/simulated_hosts.h"
@@ -43,7 +44,7 @@ class HostCallsTest : public testing::Test {
     for (Rank rank = 0; rank < kRanks; ++rank) {
       calls_.push_back(std::make_unique<HostCalls>());
       calls_.back()->share(*host_.of(rank));
-      calls_.back()->add(work_[rank]);
+      open_[rank].emplace(*calls_.back(), work_[rank]);
       line(rank).begin(0, {}, kAll);
     }
   }
@@ -63,6 +64,7 @@ class HostCallsTest : public testing::Test {
   SimulatedHosts host_{hosts::HostLayout::by(std::vector<int>(kRanks)), 4096};
   std::array<FakeWork, kRanks> work_;
   std::vector<std::unique_ptr<HostCalls>> calls_;
+  std::array<std::optional<HostCalls::OpenCall>, kRanks> open_;
 };
 
 TEST_F(HostCallsTest, sleeper__is_rung_once_when_all_have_come_so_far) {
@@ -90,12 +92,11 @@ TEST_F(HostCallsTest, sleeper_without_one_wish__is_rung_for_anything) {
 
 TEST_F(HostCallsTest, two_calls__are_not_one_wish) {
   FakeWork other;
-  calls_[0]->add(other);
+  const HostCalls::OpenCall open(*calls_[0], other);
   work_[0].wanted = Wish{.line = 0, .part = Part::copy_in, .position = position(0, 9)};
   ASSERT_TRUE(calls_[0]->fall_asleep());
   publish(2, 1);
   EXPECT_TRUE(rung(0));
-  calls_[0]->remove(other);
 }
 
 TEST_F(HostCallsTest, rank_that_can_move__does_not_sleep) {
@@ -276,7 +277,7 @@ TEST_F(CommonLinesTest, line__is_given_away_when_all_ranks_are_through) {
 }
 
 TEST_F(CommonLinesTest, rank_that_has_ended_a_call__passes_it_over_once_it_has_a_line) {
-  calls_[2]->remove(work_[2]);
+  open_[2].reset();
   calls_[2]->pass_over(kCall, kEnding);
   settle(2);
   ASSERT_TRUE(calls_[2]->fall_asleep());

@@ -145,7 +145,7 @@ TEST(HostedTarCallTest, network__carries_each_byte_once_a_host) {
   ASSERT_TRUE(job.finish());
   std::uint64_t packets = 0;
   for (Rank rank = 0; rank < 4; ++rank) packets += job[rank].endpoint().counters().packets_out;
-  // 2 (H - 1) / H buckets, and what is not DATA.
+  // The DATA of 2 (H - 1) / H buckets, and control packets.
   EXPECT_LT(packets * 512, kCount * sizeof(float) * 3 / 2);
 }
 
