@@ -21,6 +21,8 @@ namespace tarpon {
 /// Rank, world size and rendezvous (for_rank()) are enough for a job on one host or several: the
 /// rest has defaults, and connect() finds the network.
 struct CommunicatorOptions {
+  static constexpr std::uint32_t kMaxLanes = 4;
+
   RendezvousOptions rendezvous;
   /// If it is not automatic, a rank that cannot have it is an error of connect() on all ranks.
   Datapath datapath = Datapath::automatic;
@@ -44,6 +46,10 @@ struct CommunicatorOptions {
   /// Source ports that this rank sends from to each peer, for networks that limit each flow: 1, 2,
   /// 4 or 8. 0: four for large messages if a trial shows that four carry more than one.
   std::uint32_t flows = 0;
+  /// Threads that work for the UDP datapaths of this rank, 1 to kMaxLanes: that which drives it,
+  /// and others, which send large messages in its place. 0: by the processors that the ranks of
+  /// this machine may use (lanes_by_processors()), one on 2. RankInfo::lanes has the number.
+  std::uint32_t lanes = 0;
   /// Ports of all sockets of this rank that others send to or connect to, for networks that let
   /// only some pass. Default: the kernel chooses.
   PortRange ports = {};
@@ -101,12 +107,12 @@ struct CommunicatorOptions {
   /// rendezvous comes from TARPON_RENDEZVOUS, else MASTER_ADDR with TARPON_PORT or MASTER_PORT + 1,
   /// else, when all ranks are on this host, a private directory. TARPON_INTERFACE (or
   /// TARPON_SOCKET_IFNAME) names the interface; TARPON_RENDEZVOUS_TIMEOUT, TARPON_PORTS,
-  /// TARPON_DATAPATH, TARPON_CODEC, TARPON_LOSS_TARGET, TARPON_MULTICAST, TARPON_HOSTS and
-  /// TARPON_FLIGHT set the options that their names say, TARPON_SHARES=auto sets learn_shares, and
-  /// TARPON_ORDER sets Mechanisms::rotation. If the name of rank
-  /// 0's host is not known yet, this waits for it as long as for the other ranks, once. Errors: one
-  /// line that names the variable, its value and the remedy. Reads the environment as getenv()
-  /// does: no other thread may change it meanwhile.
+  /// TARPON_DATAPATH, TARPON_CODEC, TARPON_LOSS_TARGET, TARPON_MULTICAST, TARPON_HOSTS,
+  /// TARPON_LANES and TARPON_FLIGHT set the options that their names say, TARPON_SHARES=auto sets
+  /// learn_shares, and TARPON_ORDER sets Mechanisms::rotation. If the name of rank 0's host is not
+  /// known yet, this waits for it as long as for the other ranks, once. Errors: one line that names
+  /// the variable, its value and the remedy. Reads the environment as getenv() does: no other
+  /// thread may change it meanwhile.
   static Result<CommunicatorOptions> from_environment();
 };
 

@@ -61,15 +61,16 @@ std::string encode(const RankInfo& info) {
       "{}\ndriver {}\nmtu "
       "{}\ndatapath "
       "{}\ndatapath_reason "
-      "{}\n"
+      "{}\nlanes {}\n"
       "queues {}\nmax_payload {}\nreceive_bytes {}\nchecksums {}\ndoor {}\nshares_nothing "
       "{}\nwants_network {}\n"
       "error {}\nerror_code {}\n",
       one_line(info.host), info.user, info.network, info.address, info.port,
       fmt::join(info.flow_ports, ","), info.control_port, info.interface, one_line(info.driver),
-      info.mtu, info.datapath, one_line(info.datapath_reason), info.queues, info.max_payload,
-      info.receive_bytes, info.checksums ? 1 : 0, info.door, one_line(info.shares_nothing),
-      one_line(info.wants_network), one_line(info.error), static_cast<unsigned>(info.error_code));
+      info.mtu, info.datapath, one_line(info.datapath_reason), info.lanes, info.queues,
+      info.max_payload, info.receive_bytes, info.checksums ? 1 : 0, info.door,
+      one_line(info.shares_nothing), one_line(info.wants_network), one_line(info.error),
+      static_cast<unsigned>(info.error_code));
 }
 
 Result<RankInfo> decode_rank_info(const std::string& text) {
@@ -82,14 +83,15 @@ Result<RankInfo> decode_rank_info(const std::string& text) {
   RankInfo info;
   int checksums = 0;
   unsigned error_code = 0;
-  const bool good =
-      fields.size() == 21 && number(fields["user"], info.user) &&
-      number(fields["port"], info.port) && numbers(fields["flow_ports"], info.flow_ports) &&
-      number(fields["control_port"], info.control_port) && number(fields["mtu"], info.mtu) &&
-      number(fields["queues"], info.queues) && number(fields["max_payload"], info.max_payload) &&
-      number(fields["receive_bytes"], info.receive_bytes) &&
-      number(fields["checksums"], checksums) && number(fields["error_code"], error_code) &&
-      error_code <= kLastErrorCode;
+  const bool good = fields.size() == 22 && number(fields["lanes"], info.lanes) &&
+                    number(fields["user"], info.user) && number(fields["port"], info.port) &&
+                    numbers(fields["flow_ports"], info.flow_ports) &&
+                    number(fields["control_port"], info.control_port) &&
+                    number(fields["mtu"], info.mtu) && number(fields["queues"], info.queues) &&
+                    number(fields["max_payload"], info.max_payload) &&
+                    number(fields["receive_bytes"], info.receive_bytes) &&
+                    number(fields["checksums"], checksums) &&
+                    number(fields["error_code"], error_code) && error_code <= kLastErrorCode;
   if (!good) {
     return fail(Error::Code::mismatch, "a rank described itself in a form this version lacks");
   }

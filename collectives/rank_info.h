@@ -24,6 +24,7 @@ struct RankInfo {
   std::uint32_t mtu = 0;            // bytes, of that interface
   std::string datapath;             // name of the port in use
   std::string datapath_reason;      // why that one
+  std::uint32_t lanes = 1;          // threads that work for it
   std::uint32_t queues = 0;         // receive queues of its interface; with AF_XDP
   std::uint32_t max_payload = 0;    // bytes that its port carries behind a header
   std::uint64_t receive_bytes = 0;  // of its UDP socket's receive buffer

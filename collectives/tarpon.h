@@ -264,6 +264,11 @@ typedef struct tarpon_options {
   /* Silence after which a rank is left out of bounded calls until it is heard again (300 ms); 10 ms
    * or more; alike on all. Below 50 ms a busy machine looks silent. */
   int64_t silent_after_us;
+  /* Threads that work for the datapath of this rank, 1 to 4: that which drives it, and others,
+   * which send large messages in its place; AF_XDP has 1. 0: by the processors that it may use, or
+   * as TARPON_LANES says where the environment is read. */
+  uint32_t lanes;
+  uint32_t reserved; /* 0 */
 } tarpon_options;
 
 /* A reduction of the caller's own: out[i] = a[i] op b[i] for all elements. It has to be associative
@@ -409,10 +414,10 @@ TARPON_API int tarpon_connect(const tarpon_options* options, tarpon_communicator
  * RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT of torchrun, or the variables of Open MPI, MPICH
  * (PMI), PMIx and Slurm; TARPON_RENDEZVOUS=HOST:PORT, TARPON_RENDEZVOUS_TIMEOUT=2m,
  * TARPON_PORTS=29600-29699, TARPON_INTERFACE, TARPON_DATAPATH, TARPON_CODEC, TARPON_LOSS_TARGET=1%,
- * TARPON_ORDER=fixed, TARPON_MULTICAST=on, TARPON_HOSTS=off, TARPON_SHARES=auto,
- * TARPON_FLIGHT=DIRECTORY. If a name in the rendezvous is not known yet, this waits for it, for the
- * rendezvous timeout at most.
- * Environment variables are read as getenv() reads them: no other thread may change them meanwhile.
+ * TARPON_ORDER=fixed, TARPON_MULTICAST=on, TARPON_HOSTS=off, TARPON_LANES=2,
+ * TARPON_SHARES=auto, TARPON_FLIGHT=DIRECTORY. If a name in the rendezvous is not known yet, this
+ * waits for it, for the rendezvous timeout at most. Environment variables are read as getenv()
+ * reads them: no other thread may change them meanwhile.
  *
  * With TARPON_FLIGHT the rank also writes its recording on SIGUSR1, and before SIGTERM or a fault
  * ends the process: handlers are installed for those of these signals whose action is the default.

@@ -58,6 +58,7 @@ struct PortCapabilities {
   std::uint32_t flows = 1;          // source ports that it sends from; packets from different ones
                                     // may overtake one another
   bool multicasts = false;          // takes packets for kAllRanks
+  bool in_order = true;             // packets leave it in the order of transmit()
   std::uint64_t receive_bytes = 0;  // datagram bytes that may wait in its receive buffers
 };
 

@@ -145,6 +145,12 @@ std::optional<std::string> nonsense(const tarpon_options& options) {
   if (options.fixed_order > 1) {
     return text("fixed_order", options.fixed_order, "give 1, or 0 for an order that rotates");
   }
+  if (options.lanes > CommunicatorOptions::kMaxLanes) {
+    return text("lanes", options.lanes,
+                fmt::format("give 1 to {}, or 0 for by processors", CommunicatorOptions::kMaxLanes)
+                    .c_str());
+  }
+  if (options.reserved != 0) return text("reserved", options.reserved, "give 0");
   if (options.no_shared_memory > 1) {
     return text("no_shared_memory", options.no_shared_memory,
                 "give 1, or 0 for memory that ranks of a host share");
@@ -168,16 +174,16 @@ Environment environment_below(const tarpon_options& options) {
   return [rest = process_environment(), datapath = options.datapath != 0,
           target = options.loss_target != 0, codec = options.codec != 0,
           multicast = options.multicast != 0, hosts = options.no_shared_memory != 0,
-          order = options.fixed_order != 0, ports = given(options.ports),
-          timeout = options.rendezvous_timeout_us != 0,
+          lanes = options.lanes != 0, order = options.fixed_order != 0,
+          ports = given(options.ports), timeout = options.rendezvous_timeout_us != 0,
           flight = given(options.flight_directory)](const char* name) {
     const std::string_view variable = name;
     const bool hidden =
         (datapath && variable == "TARPON_DATAPATH") ||
         (target && variable == "TARPON_LOSS_TARGET") || (codec && variable == "TARPON_CODEC") ||
         (multicast && variable == "TARPON_MULTICAST") || (order && variable == "TARPON_ORDER") ||
-        (hosts && variable == "TARPON_HOSTS") || (flight && variable == "TARPON_FLIGHT") ||
-        (ports && variable == "TARPON_PORTS") ||
+        (hosts && variable == "TARPON_HOSTS") || (lanes && variable == "TARPON_LANES") ||
+        (flight && variable == "TARPON_FLIGHT") || (ports && variable == "TARPON_PORTS") ||
         (timeout && variable == "TARPON_RENDEZVOUS_TIMEOUT");
     return hidden ? std::nullopt : rest(name);
   };
@@ -209,6 +215,7 @@ void set_rest(const tarpon_options& from, CommunicatorOptions& to) {
   if (from.retain_bytes != 0) to.retain_bytes = from.retain_bytes;
   if (from.max_bytes_per_second != 0) to.max_bytes_per_second = from.max_bytes_per_second;
   if (from.flows != 0) to.flows = from.flows;
+  if (from.lanes != 0) to.lanes = from.lanes;
   if (from.multicast != 0) to.multicast = true;
   if (from.no_shared_memory != 0) to.hosts = false;
   if (given(from.ports)) to.ports = *parse_port_range(from.ports);  // nonsense() has checked it

@@ -167,6 +167,7 @@ std::unique_ptr<Port> open_port(Offer& offer, const CommunicatorOptions& options
     return nullptr;
   }
   offer.info.datapath = name(made->datapath);
+  offer.info.lanes = made->lanes;
   offer.info.datapath_reason = made->reason + offer.one_flow;
   if (!offer.outgoing.empty()) offer.info.datapath_reason += "; " + offer.outgoing;
   if (!options.faults.any()) return std::move(made->port);

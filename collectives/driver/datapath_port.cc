@@ -4,8 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
+#include <string_view>
 #include <utility>
 
+#include "collectives/options.h"
 #include "collectives/rank_list.h"
 #include "transport/ports/mmsg_port.h"
 #include "transport/ports/udp_options.h"
@@ -14,12 +17,16 @@
 #include "transport/rank_mask.h"
 #include "transport/rung.h"
 #include "xdp/attached.h"
+#include "xdp/base/processors.h"
+#include "xdp/base/system_limits.h"
 #include "xdp/interface.h"
 #include "xdp/interface_features.h"
 #include "xdp/neighbours.h"
 
 namespace tarpon {
 namespace {
+
+static_assert(CommunicatorOptions::kMaxLanes == kMaxLanes);
 
 std::uint32_t payload_for(std::uint32_t mtu) {
   return std::min(kLargestSlot, max_payload_for_mtu(mtu));
@@ -127,6 +134,19 @@ Result<std::vector<FlowSource>> flow_sources(const std::vector<RankInfo>& ranks)
   return sources;
 }
 
+/// The lanes of this rank: as many as asked for, or by the processors of its machine.
+std::uint32_t choose_lanes(std::uint32_t wanted, const std::vector<RankInfo>& ranks, Rank own) {
+  if (wanted != 0) return wanted;
+  const auto machine = [&ranks](std::size_t rank) {
+    const std::string_view network = ranks[rank].network;
+    return network.substr(0, network.find(' '));
+  };
+  std::size_t sharing = 0;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) sharing += machine(rank) == machine(own);
+  const std::uint32_t lanes = lanes_by_processors(usable_processors(), sharing);
+  return lanes > 1 && !check_threads(lanes - 1) ? 1 : lanes;
+}
+
 /// Makes a port by io_uring or, where io_uring is refused, by sendmmsg.
 Result<DatapathPort> make_any_port(std::string reason, UdpSocket socket,
                                    std::vector<sockaddr_in> peers, const UdpPortOptions& options,
@@ -136,12 +156,12 @@ Result<DatapathPort> make_any_port(std::string reason, UdpSocket socket,
                                       std::move(flows), against_uring);
   if (!port) return fail(port.error());
   if (against_uring.empty()) {
-    return DatapathPort{std::move(*port), Datapath::uring, std::move(reason)};
+    return DatapathPort{std::move(*port), Datapath::uring, std::move(reason), options.lanes};
   }
   // io_uring was usable when this rank looked. Another process may have locked the memory since.
   reason = reason.starts_with(kUringUsable) ? against_uring + reason.substr(kUringUsable.size())
                                             : fmt::format("{}; {}", reason, against_uring);
-  return DatapathPort{std::move(*port), Datapath::mmsg, std::move(reason)};
+  return DatapathPort{std::move(*port), Datapath::mmsg, std::move(reason), options.lanes};
 }
 
 Result<DatapathPort> make_socket_port(DatapathOffer& offer, UdpSocket socket,
@@ -155,7 +175,7 @@ Result<DatapathPort> make_socket_port(DatapathOffer& offer, UdpSocket socket,
                   ? make_uring_port(std::move(socket), std::move(peers), options, std::move(flows))
                   : make_mmsg_port(std::move(socket), std::move(peers), options, std::move(flows));
   if (!port) return fail(port.error());
-  return DatapathPort{std::move(*port), offer.datapath, std::move(offer.reason)};
+  return DatapathPort{std::move(*port), offer.datapath, std::move(offer.reason), options.lanes};
 }
 
 /// The error of a rank that cannot have the datapath that the user asked for.
@@ -195,6 +215,11 @@ Result<DatapathOffer> offer_datapath(Datapath wanted, const std::string& interfa
   return DatapathOffer{.datapath = wanted, .reason = asked, .max_payload = payload_for(mtu)};
 }
 
+std::uint32_t lanes_by_processors(double processors, std::size_t ranks) {
+  const double left = processors / static_cast<double>(std::max<std::size_t>(1, ranks)) - 1;
+  return static_cast<std::uint32_t>(std::clamp(std::ceil(left / 2), 1.0, double{kMaxLanes}));
+}
+
 std::vector<std::uint32_t> queue_share(Rank rank, const std::vector<RankInfo>& ranks) {
   const RankInfo& mine = ranks[rank];
   std::uint32_t sharing = 0;
@@ -225,7 +250,8 @@ Result<DatapathPort> make_port(DatapathOffer offer, UdpSocket socket,
   UdpFlows flows{std::move(offer.flows), std::move(*sources), std::move(offer.group)};
   const UdpPortOptions udp{.max_payload = agreed.slot_bytes,
                            .gso_segments = offer.gso_segments,
-                           .job = agreed.endpoint.job};
+                           .job = agreed.endpoint.job,
+                           .lanes = choose_lanes(offer.lanes, ranks, agreed.endpoint.rank)};
   if (offer.datapath != Datapath::xdp) {
     return make_socket_port(offer, std::move(socket), std::move(*peers), udp, std::move(flows));
   }
@@ -256,7 +282,7 @@ Result<DatapathPort> make_port(DatapathOffer offer, UdpSocket socket,
   auto port = make_xdp_port(std::move(socket), std::move(*offer.program), std::move(*queues),
                             std::move(*peers), options, std::move(flows));
   if (!port) return fail(port.error());
-  return DatapathPort{std::move(*port), Datapath::xdp, reason};
+  return DatapathPort{std::move(*port), Datapath::xdp, reason, 1};
 }
 
 }  // namespace tarpon

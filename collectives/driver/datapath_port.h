@@ -35,6 +35,7 @@ struct DatapathOffer {
   bool required = false;  // it was asked for: it is an error if the rank cannot have it
   std::uint32_t max_payload = 0;
   std::uint32_t gso_segments = kMaxGsoSegments;
+  std::uint32_t lanes = 0;          // as CommunicatorOptions::lanes
   std::vector<UdpSocket> flows{};   // sockets of further flows; the first flow's is not among them
   std::optional<UdpGroup> group{};  // the job's; of the UDP datapaths
   bool busy_poll = false;
@@ -53,7 +54,12 @@ struct DatapathPort {
   std::unique_ptr<Port> port;
   Datapath datapath = Datapath::mmsg;
   std::string reason;
+  std::uint32_t lanes = 1;
 };
+
+/// How many lanes a rank has by itself, where `ranks` ranks share `processors` processors: half of
+/// what its share leaves beside one for the application, rounded up; at least 1, at most kMaxLanes.
+std::uint32_t lanes_by_processors(double processors, std::size_t ranks);
 
 /// Makes the port of rank `agreed.endpoint.rank`. AF_XDP queues are divided among the ranks of one
 /// interface. A rank that gets none, or no io_uring, takes the next datapath and says so, unless

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <fstream>
@@ -34,11 +35,12 @@ std::string network_name() {
   return boot + " " + name.data();
 }
 
-/// The threads without which a rank cannot work: that of the control mesh, and the one that makes
-/// progress.
+/// The threads without which a rank cannot work: that of the control mesh, the one that makes
+/// progress, and those that send, if their number is given.
 unsigned threads_of(const CommunicatorOptions& options) {
-  if (options.rendezvous.world_size == 1) return 0;
-  return options.progress_thread ? 2 : 1;
+  const std::uint32_t senders = std::max(options.lanes, 1u) - 1;
+  if (options.rendezvous.world_size == 1) return senders;
+  return senders + (options.progress_thread ? 2 : 1);
 }
 
 /// Opens a UDP socket at one of the ports that the options allow.
@@ -114,6 +116,7 @@ Offer make_offer(CommunicatorOptions& options, const std::string& local_address)
     return offer;
   }
   if (options.gso_segments > 0) datapath->gso_segments = options.gso_segments;
+  datapath->lanes = options.lanes;
   datapath->busy_poll = options.busy_poll;
   datapath->required = options.datapath != Datapath::automatic && !options.datapath_may_change;
   offer.info.datapath = name(datapath->datapath);

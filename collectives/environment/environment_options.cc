@@ -61,6 +61,16 @@ Result<bool> parse_shares(const std::string& text) {
               fmt::format("TARPON_SHARES={}: use even or auto", text));
 }
 
+Result<std::uint32_t> parse_lanes(const std::string& text) {
+  if (text == "auto") return 0;
+  if (text.size() == 1 && text[0] >= '1' &&
+      text[0] <= '0' + static_cast<int>(CommunicatorOptions::kMaxLanes)) {
+    return static_cast<std::uint32_t>(text[0] - '0');
+  }
+  return fail(Error::Code::invalid_argument, fmt::format("TARPON_LANES={}: use auto, or 1 to {}",
+                                                         text, CommunicatorOptions::kMaxLanes));
+}
+
 /// "500ms", "30s", "2m", "1h".
 Result<Duration> parse_timeout(const std::string& text) {
   constexpr std::pair<std::string_view, double> kUnits[] = {
@@ -113,6 +123,11 @@ Result<EnvironmentSettings> read_settings(const Environment& environment) {
     const auto hosts = parse_switch("TARPON_HOSTS", *text);
     if (!hosts) return fail(hosts.error());
     settings.hosts = *hosts;
+  }
+  if (const auto text = environment("TARPON_LANES")) {
+    const auto lanes = parse_lanes(*text);
+    if (!lanes) return fail(lanes.error());
+    settings.lanes = *lanes;
   }
   if (const auto text = environment("TARPON_SHARES")) {
     const auto learn_shares = parse_shares(*text);
@@ -168,6 +183,7 @@ Result<FoundOptions> find_options(const JobPlace& place, InterfaceRequest wish,
   options.mechanisms.rotation = settings->rotation.value_or(options.mechanisms.rotation);
   options.multicast = settings->multicast.value_or(options.multicast);
   options.hosts = settings->hosts.value_or(options.hosts);
+  options.lanes = settings->lanes.value_or(options.lanes);
   options.learn_shares = settings->learn_shares.value_or(options.learn_shares);
   if (settings->flight) {
     options.flight = {.directory = *settings->flight, .signals = FlightSignals::unhandled};

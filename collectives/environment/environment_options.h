@@ -4,6 +4,7 @@
 // that take some options from elsewhere, as the tarpon tool does from its flags.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -23,6 +24,7 @@ struct EnvironmentSettings {
   std::optional<bool> rotation;                // TARPON_ORDER=rotating|fixed
   std::optional<bool> multicast;               // TARPON_MULTICAST=on|off
   std::optional<bool> hosts;                   // TARPON_HOSTS=on|off
+  std::optional<std::uint32_t> lanes;          // TARPON_LANES=auto|1..4; auto: 0
   std::optional<bool> learn_shares;            // TARPON_SHARES=even|auto; auto: shares are learnt
   std::optional<std::string> flight;           // TARPON_FLIGHT: directory of dumps
   std::optional<Duration> rendezvous_timeout;  // TARPON_RENDEZVOUS_TIMEOUT=2m, above 0

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -24,6 +23,7 @@
 #include "xdp/base/file_descriptor.h"
 #include "xdp/base/output_place.h"
 #include "xdp/base/private_descriptor.h"
+#include "xdp/base/quiet_thread.h"
 
 namespace tarpon {
 namespace {
@@ -49,19 +49,14 @@ FlightHeader header_of(const FlightIdentity& identity) {
   return header;
 }
 
-/// Starts a thread that receives no signal of the application. Not joinable if none can be started.
+/// A quiet thread; not joinable if none can be started.
 template <typename Body>
-std::thread quiet_thread(Body body) {
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread;
+std::thread quiet_thread_if_any(Body body) {
   try {
-    thread = std::thread(std::move(body));
+    return quiet_thread(std::move(body));
   } catch (const std::system_error&) {  // the limit of threads: goes on without one
+    return {};
   }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
 }
 
 }  // namespace
@@ -80,7 +75,7 @@ class Flight::Watch {
           listen_abstract(status_socket_name(::geteuid(), identity.public_id, identity.rank));
     }
     wake_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (wake_ && (dumps_ || listener_)) thread_ = quiet_thread([this] { run(); });
+    if (wake_ && (dumps_ || listener_)) thread_ = quiet_thread_if_any([this] { run(); });
   }
 
   ~Watch() {

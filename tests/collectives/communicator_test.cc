@@ -114,6 +114,26 @@ TEST_P(CommunicatorTest, gso_segments__one_sends_every_packet_alone) {
   }
 }
 
+TEST_P(CommunicatorTest, lanes__give_the_same_results) {
+  const Ranks ranks = connect(3, GetParam(), [](CommunicatorOptions& options) {
+    options.lanes = 3;
+    options.mtu = 1500;
+  });
+  ASSERT_EQ(ranks.size(), 3u);
+  on_all(3, [&](Rank rank) {
+    EXPECT_EQ(ranks[rank]->ranks()[rank].lanes, 3u);
+    for (const std::size_t count : {1u, 100'000u, 2'000'000u}) {
+      auto values = input(rank, count);
+      AllreduceArguments arguments = in_place(values);
+      arguments.algorithm = Algorithm::tar;
+      expect_complete(ranks[rank]->allreduce(arguments));
+      EXPECT_EQ(values, sum(3, count)) << "rank " << rank << " count " << count;
+    }
+    const auto closed = ranks[rank]->close(20s);
+    EXPECT_TRUE(closed) << closed.error().message;
+  });
+}
+
 TEST_P(CommunicatorTest, allreduce__several_threads_on_their_own_tags) {
   constexpr std::uint32_t kRanks = 2;
   constexpr std::uint32_t kThreads = 4;

@@ -61,6 +61,7 @@ TEST(FromEnvironment, settings__override_defaults) {
   variables["TARPON_ORDER"] = "fixed";
   variables["TARPON_MULTICAST"] = "on";
   variables["TARPON_HOSTS"] = "off";
+  variables["TARPON_LANES"] = "3";
   variables["TARPON_SHARES"] = "auto";
   variables["TARPON_FLIGHT"] = "/tmp/flight";
   variables["TARPON_RENDEZVOUS_TIMEOUT"] = "1.5m";
@@ -73,6 +74,7 @@ TEST(FromEnvironment, settings__override_defaults) {
   EXPECT_FALSE(options->mechanisms.rotation);
   EXPECT_TRUE(options->multicast);
   EXPECT_FALSE(options->hosts);
+  EXPECT_EQ(options->lanes, 3u);
   EXPECT_TRUE(options->learn_shares);
   EXPECT_EQ(options->flight.directory, "/tmp/flight");
   EXPECT_EQ(options->rendezvous.timeout, 90s);

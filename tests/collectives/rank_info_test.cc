@@ -20,6 +20,7 @@ RankInfo some() {
   info.mtu = 1500;
   info.datapath = "uring";
   info.datapath_reason = "io_uring is usable";
+  info.lanes = 3;
   info.queues = 2;
   info.max_payload = 1408;
   info.receive_bytes = 1 << 24;

@@ -25,6 +25,7 @@ class PortTest : public testing::TestWithParam<Kind> {
 
   std::unique_ptr<Port> make(UdpSocket socket, const std::vector<sockaddr_in>& peers,
                              UdpPortOptions options = {}, UdpFlows flows = {}) {
+    options.lanes = GetParam().lanes;
     auto port = GetParam().make(std::move(socket), peers, options, std::move(flows));
     if (!port) throw std::runtime_error(port.error().message);
     return std::move(*port);

@@ -25,6 +25,7 @@ using Factory = Result<std::unique_ptr<Port>> (*)(UdpSocket, std::vector<sockadd
 struct Kind {
   const char* name;
   Factory make;
+  std::uint32_t lanes = 1;
 };
 
 inline constexpr std::uint32_t kTestJob = 0x7a51e9c3;  // cookie of every packet sent here

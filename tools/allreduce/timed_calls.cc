@@ -278,6 +278,7 @@ nlohmann::json ranks_json(const std::vector<RankInfo>& ranks) {
                     {"mtu", rank.mtu},
                     {"datapath", rank.datapath},
                     {"datapath_reason", rank.datapath_reason},
+                    {"lanes", rank.lanes},
                     {"address", rank.address}});
   }
   return json;

@@ -30,6 +30,7 @@ std::vector<cli::Variable> network_variables() {
       {"TARPON_ORDER", "rotating or fixed, as --order: fixed repeats results bit by bit"},
       {"TARPON_MULTICAST", "on or off: results to all ranks at once, as --multicast"},
       {"TARPON_HOSTS", "on or off: memory that ranks of a host share, as --hosts"},
+      {"TARPON_LANES", "auto, or 1 to 4: threads that work for a rank, as --lanes"},
       {"TARPON_FLIGHT", "directory for flight recordings, as --flight"},
       {"TARPON_DEBUG", "VERSION, WARN, INFO or TRACE: what was read and chosen, to standard error"},
       {"TARPON_DEBUG_SUBSYS", "only these of INIT,NET,CALL"},

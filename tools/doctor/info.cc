@@ -9,6 +9,7 @@
 #include "bpf/wire.h"
 #include "codec/hadamard.h"
 #include "collectives/driver/connect.h"
+#include "collectives/driver/datapath_port.h"
 #include "collectives/engine/kernels/reduce.h"
 #include "collectives/environment/launcher.h"
 #include "collectives/hosts/host_memory.h"
@@ -21,6 +22,7 @@
 #include "tools/version.h"
 #include "transport/ports/udp_options.h"
 #include "xdp/base/printable.h"
+#include "xdp/base/processors.h"
 #include "xdp/pins.h"
 
 namespace tarpon {
@@ -143,7 +145,10 @@ InfoSection limit_section() {
        number("remembered_tags", "tags remembered", endpoint.remembered_tags,
               fmt::format("{}", endpoint.remembered_tags)),
        number("threads", "threads of a rank", kThreadsOfRank,
-              fmt::format("{} beside its caller", kThreadsOfRank)),
+              fmt::format("{} beside its caller, and one for each further lane", kThreadsOfRank)),
+       number("lanes", "lanes of a rank", lanes_by_processors(usable_processors(), 1),
+              fmt::format("{} if it is alone on this machine, up to {} with --lanes",
+                          lanes_by_processors(usable_processors(), 1), kMaxLanes)),
        number("descriptors", "descriptors of a rank", descriptors_of_rank(0, most),
               fmt::format("up to {} in a job of 2, {} in one of {}; more with AF_XDP, --flows 8 or "
                           "shared memory",

@@ -29,8 +29,9 @@ std::string runs(const std::vector<std::size_t>& numbers) {
 std::string datapath_text(std::span<const RankInfo> ranks) {
   std::vector<std::pair<std::string, std::vector<std::size_t>>> groups;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    const std::string what =
-        fmt::format("{}: {}", ranks[rank].datapath, ranks[rank].datapath_reason);
+    const RankInfo& one = ranks[rank];
+    const std::string lanes = one.lanes == 1 ? "" : fmt::format(" with {} lanes", one.lanes);
+    const std::string what = fmt::format("{}{}: {}", one.datapath, lanes, one.datapath_reason);
     std::size_t at = 0;
     while (at < groups.size() && groups[at].first != what) ++at;
     if (at == groups.size()) groups.push_back({what, {}});

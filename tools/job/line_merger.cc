@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kMaxLine = 64 << 10;
 constexpr std::size_t kMaxHeld = 256;
-constexpr Duration kPatience = 1s;
+constexpr Duration kLinePatience = 1s;
 constexpr std::string_view kTool = "tarpon: ";
 
 }  // namespace
@@ -64,7 +64,7 @@ bool LineMerger::Line::is_said_by(Rank rank) const {
 }
 
 Time LineMerger::due() const {
-  return holding_ || lines_.empty() ? kNever : lines_.front().since + kPatience;
+  return holding_ || lines_.empty() ? kNever : lines_.front().since + kLinePatience;
 }
 
 void LineMerger::release(Time now) {

@@ -311,6 +311,7 @@ Result<CommunicatorOptions> session_options(const JobOptions& options, const Lau
   if (options.datapath) result.datapath = *options.datapath;
   result.gso_segments = options.gso_segments;
   result.flows = options.flows;
+  if (options.lanes) result.lanes = *options.lanes;
   if (options.multicast) result.multicast = true;
   if (options.hosts) result.hosts = *options.hosts;
   if (options.ports != PortRange()) result.ports = options.ports;

@@ -1,13 +1,12 @@
 #include "tools/system/host_info.h"
 
-#include <sched.h>
 #include <sys/utsname.h>
 
 #include <fstream>
 #include <iterator>
 #include <sstream>
 
-#include "tools/system/cpu_quota.h"
+#include "xdp/base/processors.h"
 
 namespace tarpon {
 namespace {
@@ -32,8 +31,7 @@ HostInfo read_host_info() {
     info.hostname = names.nodename;
     info.kernel = names.release;
   }
-  cpu_set_t set;
-  if (::sched_getaffinity(0, sizeof set, &set) == 0) info.cpus = CPU_COUNT(&set);
+  info.cpus = allowed_processors();
   info.cpu_quota = cpu_quota();
   info.cpu_model = cpu_line("model name");  // x86; others have no common line
   return info;

@@ -34,7 +34,7 @@ void MmsgPort::open_buffers() {
 }
 
 // Every round settles a train or leaves; a train is split at most once, so this ends.
-void MmsgPort::flush() {
+void MmsgPort::send_queued() {
   while (trains_.queued() > 0 && !failure_) {
     messages_.clear();
     const std::uint8_t flow = next_flow();
@@ -85,6 +85,7 @@ void MmsgPort::fetch_next() {
 std::span<const RxPacket> MmsgPort::receive(Time) {
   batch_.clear();
   if (failure_) return {};
+  settle_lanes();
   if (trains_.queued() > 0) flush();
   if (!holds_datagrams()) fetch_next();
   hand_out_datagrams();
@@ -103,7 +104,7 @@ void MmsgPort::hand_out_datagrams() {
 }
 
 void MmsgPort::wait(Time now, Time until) {
-  if (until <= now || failure_ || holds_datagrams()) return;
+  if (until <= now || failure_ || !lanes_let_sleep() || holds_datagrams()) return;
   const bool blocked = trains_.queued() > 0;
   std::array<pollfd, 4> polled{};
   polled[0] = {.fd = socket_.fd(), .events = POLLIN, .revents = 0};
@@ -130,6 +131,7 @@ Result<std::unique_ptr<Port>> make_mmsg_port(UdpSocket socket, std::vector<socka
   auto port = std::make_unique<MmsgPort>("mmsg", std::move(socket), peers, options,
                                          std::move(flows), std::move(*event));
   port->open_buffers();
+  if (auto started = port->start_lanes(); !started) return fail(started.error());
   return port;
 }
 

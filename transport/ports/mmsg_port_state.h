@@ -26,7 +26,7 @@ class MmsgPort : public UdpPort {
   void wait(Time now, Time until) override;
 
  protected:
-  void flush() override;
+  void send_queued() override;
 
   /// Whether datagrams have been fetched and not been handed out.
   bool holds_datagrams() const { return rx_next_ < rx_count_; }

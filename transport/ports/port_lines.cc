@@ -68,10 +68,11 @@ void PortLine::note(Lender lender) {
   lenders_.push_back(lender);
 }
 
-/// The port sends packets in order, so the packets of this line are gone once no more wait than
-/// were given to it after them.
+/// Where packets leave in order, those of this line are gone once no more wait than were given to
+/// the port after them.
 std::size_t PortLine::unsent() const {
   const std::size_t waiting = lines_.port_->unsent();
+  if (!capabilities().in_order) return waiting;
   return lines_.packets_ >= last_packet_ + waiting ? 0 : waiting;
 }
 

@@ -41,7 +41,8 @@ class PortLine final : public Port {
   const PortCapabilities& capabilities() const override;
   std::span<TxPacket> transmit_frames(std::size_t at_most) override;
   void transmit(std::span<TxPacket> packets) override;
-  /// 0 once the port has sent all packets of this line; until then, those of all lines.
+  /// 0 once the port has sent all packets of this line; until then, those of all lines. Where
+  /// packets do not leave in order (PortCapabilities::in_order), always those of all lines.
   std::size_t unsent() const override;
   bool holds(Lender lender) const override;
   void drop_unsent(Lender lender) override;

@@ -19,6 +19,9 @@ Result<void> check_udp_options(const UdpPortOptions& options, std::span<const so
     return invalid(
         fmt::format("gso_segments {}: give 1 (off) to {}", options.gso_segments, kMaxGsoSegments));
   }
+  if (options.lanes < 1 || options.lanes > kMaxLanes) {
+    return invalid(fmt::format("{} lanes: give 1 to {}", options.lanes, kMaxLanes));
+  }
   if (peers.empty() || peers.size() >= kUnknownRank) {
     return invalid(fmt::format("{} peers: give the address of every rank, 1 to {}", peers.size(),
                                kUnknownRank - 1));

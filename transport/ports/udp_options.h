@@ -25,6 +25,12 @@ inline constexpr std::uint32_t kPayloadStep = 64;
 
 /// Frames of a port, in trains of full-size packets: the kernel works on some while others fill.
 inline constexpr std::uint32_t kTrainsInFlight = 6;
+/// Trains more for each thread that sends. What waits in the port also delays what comes behind it.
+inline constexpr std::uint32_t kTrainsOfLane = 4;
+
+/// Most threads that work for one port. Threads that send take half of the work off the driver: the
+/// other half is the driver's alone.
+inline constexpr std::uint32_t kMaxLanes = 4;
 
 /// Options of both UDP ports.
 struct UdpPortOptions {
@@ -36,6 +42,8 @@ struct UdpPortOptions {
   /// Cookie of the job: the kernel refuses datagrams without it (UdpSocket::refuse_strangers()).
   /// Without a value everything is received.
   std::optional<std::uint32_t> job = std::nullopt;
+  /// Threads that work for the port, 1 to 4: that which drives it, and others, which send.
+  std::uint32_t lanes = 1;
 };
 
 /// Largest max_payload for an interface with `mtu`, 0 when not even one step fits.

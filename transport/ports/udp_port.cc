@@ -2,10 +2,16 @@
 
 #include <fmt/core.h>
 
+#include <thread>
+
 #include "transport/clock.h"
 
 namespace tarpon {
 namespace {
+
+/// While lanes send, the driver does not sleep before they have sent no train for so long.
+/// Otherwise every train that arrives would wake it, which takes as much time as to send one.
+constexpr Duration kDriverSpin = 100us;
 
 /// Addresses by rank, then that of the group.
 std::vector<sockaddr_in> destinations(std::span<const sockaddr_in> peers,
@@ -19,7 +25,8 @@ std::vector<sockaddr_in> destinations(std::span<const sockaddr_in> peers,
 
 UdpPort::UdpPort(std::string_view name, UdpSocket socket, std::span<const sockaddr_in> peers,
                  const UdpPortOptions& options, UdpFlows flows, FileDescriptor event)
-    : socket_(std::move(socket)),
+    : lane_count_(options.lanes),
+      socket_(std::move(socket)),
       group_(std::move(flows.group)),
       more_sockets_(std::move(flows.sockets)),
       capabilities_{.name = name,
@@ -29,6 +36,7 @@ UdpPort::UdpPort(std::string_view name, UdpSocket socket, std::span<const sockad
                     .burst = gso_burst(options),
                     .flows = static_cast<std::uint32_t>(1 + more_sockets_.size()),
                     .multicasts = group_.has_value(),
+                    .in_order = options.lanes == 1,
                     .receive_bytes = socket_.receive_budget()},
       event_(std::move(event)),
       trains_(options, peers.size(), 1 + more_sockets_.size(), group_.has_value()),
@@ -37,10 +45,68 @@ UdpPort::UdpPort(std::string_view name, UdpSocket socket, std::span<const sockad
   if (options.job) socket_.refuse_strangers(*options.job);
 }
 
-std::span<TxPacket> UdpPort::transmit_frames(std::size_t at_most) {
+UdpPort::~UdpPort() {
+  if (lanes_) lanes_->recall(trains_);
+}
+
+Result<void> UdpPort::start_lanes() {
+  if (lane_count_ == 1) return {};
+  auto lanes = SendLanes::start(
+      {.count = lane_count_ - 1, .frames = trains_.frames(), .flows = capabilities_.flows},
+      messages_.destinations(), event_);
+  if (!lanes) return fail(lanes.error());
+  lanes_ = std::move(*lanes);
+  return {};
+}
+
+void UdpPort::flush() {
+  if (lanes_ && !failure_) {
+    settle_lanes();
+    const bool many = trains_.unsent() > capabilities_.burst;
+    if (many || lanes_->busy()) {
+      return lanes_->give(trains_, [this](std::uint8_t flow) { return descriptor(flow); });
+    }
+  }
+  send_queued();
+}
+
+void UdpPort::settle_lanes() {
+  if (!lanes_ || !lanes_->busy()) return;
+  const std::uint64_t before = lanes_->settled();
+  if (const int fatal = lanes_->settle(trains_); fatal != 0) fail_with(fatal, "send");
+  if (lanes_->settled() != before) lanes_settled_ = monotonic_now();
+}
+
+bool UdpPort::lanes_let_sleep() {
+  if (!lanes_) return true;
+  settle_lanes();
   if (trains_.queued() > 0) flush();
-  if (failure_ || trains_.queued() > 0) return {};
-  return trains_.offer(at_most);
+  if (failure_) return false;
+  if (!lanes_->busy()) return true;
+  if (monotonic_now() >= lanes_settled_ + kDriverSpin) {
+    return lanes_->fall_asleep(lacked_frames_);
+  }
+  std::this_thread::yield();
+  return false;
+}
+
+void UdpPort::drop_unsent(Lender lender) {
+  if (lanes_ && lanes_->busy() && trains_.holds(lender)) {
+    if (const int fatal = lanes_->recall(trains_); fatal != 0) fail_with(fatal, "send");
+  }
+  trains_.drop_queued(lender);
+}
+
+std::span<TxPacket> UdpPort::transmit_frames(std::size_t at_most) {
+  settle_lanes();
+  if (trains_.queued() > 0) flush();
+  if (failure_ || trains_.queued() > 0) {
+    lacked_frames_ = true;
+    return {};
+  }
+  const std::span<TxPacket> frames = trains_.offer(at_most);
+  lacked_frames_ = frames.size() < at_most;
+  return frames;
 }
 
 void UdpPort::transmit(std::span<TxPacket> packets) {
@@ -56,6 +122,7 @@ void UdpPort::end_multicast() {
 
 void UdpPort::fail_with(int error, const char* what) {
   failure_ = Error::system(error, fmt::format("{} on UDP port {}", what, socket_.port()));
+  if (lanes_) lanes_->recall(trains_);
 }
 
 PortStatistics UdpPort::statistics() const {
@@ -63,6 +130,7 @@ PortStatistics UdpPort::statistics() const {
   trains_.count(result);
   batch_.count(result);
   result.rx_refused = refused();
+  if (lanes_) result.system_calls += lanes_->settled();  // a send each
   return result;
 }
 

@@ -9,6 +9,7 @@
 
 #include "transport/port.h"
 #include "transport/ports/rx_batch.h"
+#include "transport/ports/send_lanes.h"
 #include "transport/ports/udp_flows.h"
 #include "transport/ports/udp_options.h"
 #include "transport/ports/udp_socket.h"
@@ -19,12 +20,17 @@ namespace tarpon {
 
 class UdpPort : public Port {
  public:
+  ~UdpPort() override;
+  /// Starts the threads that send, if the options ask for some. Call it before all other functions.
+  /// Errors: io, as start_error().
+  Result<void> start_lanes();
+
   const PortCapabilities& capabilities() const override { return capabilities_; }
   std::span<TxPacket> transmit_frames(std::size_t at_most) override;
   void transmit(std::span<TxPacket> packets) override;
   std::size_t unsent() const override { return trains_.unsent(); }
   bool holds(Lender lender) const override { return trains_.holds(lender); }
-  void drop_unsent(Lender lender) override { trains_.drop_queued(lender); }
+  void drop_unsent(Lender lender) override;
   void wake() override { event_.wake(); }
   BellName bell() const override { return event_.name(); }
   void ring(const BellName& bell) override { event_.ring(bell); }
@@ -36,8 +42,15 @@ class UdpPort : public Port {
   UdpPort(std::string_view name, UdpSocket socket, std::span<const sockaddr_in> peers,
           const UdpPortOptions& options, UdpFlows flows, FileDescriptor event);
 
+  /// Sends queued trains: by lanes if there are many, or the lanes hold some; else in this thread.
+  void flush();
   /// Gives queued trains to the kernel until none is left or the socket has no room.
-  virtual void flush() = 0;
+  virtual void send_queued() = 0;
+
+  /// Settles what the lanes have sent.
+  void settle_lanes();
+  /// Call it before the driver sleeps, to refill the lanes. False: it must not sleep.
+  bool lanes_let_sleep();
 
   void fail_with(int error, const char* what);
 
@@ -51,6 +64,8 @@ class UdpPort : public Port {
   /// Where datagrams for all ranks come in; -1: no group.
   int group_descriptor() const { return capabilities_.multicasts ? group_->socket.get() : -1; }
 
+  const std::uint32_t lane_count_;
+  bool lacked_frames_ = false;  // at the last transmit_frames()
   UdpSocket socket_;
   std::optional<UdpGroup> group_;
   const std::vector<UdpSocket> more_sockets_;
@@ -64,6 +79,8 @@ class UdpPort : public Port {
   mutable Time refused_asked_{};
   mutable std::uint32_t refused_latest_ = 0;  // the kernel's counters, which wrap
   mutable std::uint64_t refused_ = 0;
+  Time lanes_settled_{};              // when they had last sent a train
+  std::unique_ptr<SendLanes> lanes_;  // null: the driver sends alone
 };
 
 }  // namespace tarpon

@@ -19,7 +19,8 @@ constexpr std::size_t kFewestFrames = 64;
 constexpr std::size_t kCacheLine = 64;
 
 std::size_t frame_count(const UdpPortOptions& options) {
-  return std::max<std::size_t>(kFewestFrames, std::size_t{gso_burst(options)} * kTrainsInFlight);
+  const std::size_t trains = kTrainsInFlight + std::size_t{kTrainsOfLane} * (options.lanes - 1);
+  return std::max<std::size_t>(kFewestFrames, gso_burst(options) * trains);
 }
 
 std::uint32_t datagram_bytes(std::uint32_t payload) {
@@ -244,10 +245,11 @@ void TrainPool::count(PortStatistics& statistics) const {
   statistics.send_error = statistics_.send_error;
 }
 
-TrainMessages::TrainMessages(std::span<const sockaddr_in> peers, std::size_t frames)
+TrainMessages::TrainMessages(std::span<const sockaddr_in> peers, std::size_t frames,
+                             std::size_t capacity)
     : peers_(peers.begin(), peers.end()),
-      messages_(kCapacity),
-      controls_(kCapacity),
+      messages_(capacity),
+      controls_(capacity),
       iovecs_(frames * 2) {
   for (Control& control : controls_) {
     cmsghdr header{};

@@ -144,13 +144,16 @@ class TrainMessages {
  public:
   static constexpr std::size_t kCapacity = 64;
 
-  /// `peers`: addresses by rank, then that of the group. `frames`: number of frames in the pool.
-  TrainMessages(std::span<const sockaddr_in> peers, std::size_t frames);
+  /// `peers`: addresses by rank, then that of the group. `frames`: packets in all messages together
+  /// at most. `capacity`: trains.
+  TrainMessages(std::span<const sockaddr_in> peers, std::size_t frames,
+                std::size_t capacity = kCapacity);
   TrainMessages(const TrainMessages&) = delete;
   TrainMessages& operator=(const TrainMessages&) = delete;
 
   void clear() { size_ = iovecs_used_ = 0; }
-  bool full() const { return size_ == kCapacity; }
+  std::span<const sockaddr_in> destinations() const { return peers_; }
+  bool full() const { return size_ == messages_.size(); }
   std::size_t size() const { return size_; }
   mmsghdr* data() { return messages_.data(); }
 

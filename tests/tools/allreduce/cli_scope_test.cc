@@ -63,6 +63,7 @@ const std::set<std::string> kOtherwise{"--world-size", "--input"};
 /// Of each option that one rank may have alone.
 Samples alone(const ScratchDirectory& scratch) {
   return {{"--flows", {"2"}},
+          {"--lanes", {"2"}},
           {"--gso-segments", {"1"}},
           {"--retain", {"1M"}},
           {"--max-rate", {"1gbit"}},

@@ -39,6 +39,7 @@ TEST(CliHelp, every_command__helps) {
            {"--iters", "20; with --input 1"},
            {"--deadline", "10s"},
            {"--flows", "auto"},
+           {"--lanes", "TARPON_LANES, else auto"},
            {"--rendezvous-timeout", "TARPON_RENDEZVOUS_TIMEOUT, else 30s"},
            {"--retain", "64M"},
            {"--dead-after", "5s"}}) {

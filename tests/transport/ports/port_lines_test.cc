@@ -53,9 +53,9 @@ class FakePort final : public Port {
   mutable std::map<Lender, bool> held;
   std::map<std::uint32_t, std::uint32_t> published;
   Time waited_until{};
+  PortCapabilities capabilities_{.name = "fake", .max_payload = 1024};
 
  private:
-  PortCapabilities capabilities_{.name = "fake", .max_payload = 1024};
   std::vector<TxPacket> frames_;
 };
 
@@ -158,6 +158,17 @@ TEST_F(PortLinesTest, a_line_that_goes__drops_its_packets_and_no_others) {
   EXPECT_TRUE(lines_->first().holds(12));
   lines_->first().drop_waiting();
   EXPECT_FALSE(lines_->first().holds(12));
+}
+
+TEST_F(PortLinesTest, unsent__of_a_port_that_does_not_send_in_order) {
+  port_->capabilities_.in_order = false;
+  const auto part = lines_->open(7, {3, 1});
+  send(*part, 0, kNoLender);
+  send(lines_->first(), 2, 12);
+  port_->waiting = 1;  // perhaps the first packet
+  EXPECT_EQ(part->unsent(), 1u);
+  port_->waiting = 0;
+  EXPECT_EQ(part->unsent(), 0u);
 }
 
 TEST_F(PortLinesTest, unsent__packets_that_other_lines_gave_later_do_not_count) {

@@ -255,7 +255,7 @@ TEST_P(PortTest, packets_taken_in_any_order_and_number) {
     collect(*ports[1], inbox, inbox.packets + 7);
   }
   EXPECT_TRUE(each_once(inbox, 1400));
-  EXPECT_EQ(ports[0]->transmit_frames(1000).size(), 264u);
+  EXPECT_EQ(ports[0]->transmit_frames(1000).size(), 264u + (GetParam().lanes - 1) * 4 * 44);
 }
 
 TEST_P(PortTest, packet_for_nobody_is_counted) {
@@ -336,14 +336,20 @@ TEST_P(PortTest, bad_options_are_named) {
   EXPECT_EQ(message({.max_payload = 65536}, one),
             "max_payload 65536: give a multiple of 64 from 64 to 65408");
   EXPECT_EQ(message({.gso_segments = 65}, one), "gso_segments 65: give 1 (off) to 64");
+  EXPECT_EQ(message({.lanes = 0}, one), "0 lanes: give 1 to 4");
+  EXPECT_EQ(message({.lanes = 5}, one), "5 lanes: give 1 to 4");
   EXPECT_EQ(message({}, {}), "0 peers: give the address of every rank, 1 to 65534");
   EXPECT_EQ(message({}, {sockaddr_in{}}), "address of rank 0: give an IPv4 address and a port");
 }
 
-INSTANTIATE_TEST_SUITE_P(live, PortTest,
-                         testing::Values(Kind{"mmsg", &make_mmsg_port},
-                                         Kind{"uring", &make_uring_port}),
-                         [](const auto& test) { return std::string(test.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    live, PortTest,
+    testing::Values(Kind{"mmsg", &make_mmsg_port}, Kind{"uring", &make_uring_port},
+                    Kind{"mmsg", &make_mmsg_port, 3}, Kind{"uring", &make_uring_port, 2}),
+    [](const auto& test) {
+      const std::uint32_t lanes = test.param.lanes;
+      return std::string(test.param.name) + (lanes == 1 ? "" : std::to_string(lanes));
+    });
 
 }  // namespace
 }  // namespace tarpon::ports_test

@@ -101,6 +101,13 @@ cli::Value flows(JobOptions& options) {
                                         {"1", 1}, {"2", 2}, {"4", 4}, {"8", 8}, {"auto", 0}});
 }
 
+cli::Value lanes(JobOptions& options) {
+  return otherwise(
+      cli::choice(options.lanes,
+                  cli::Choices<std::uint32_t>{{"1", 1}, {"2", 2}, {"3", 3}, {"4", 4}, {"auto", 0}}),
+      "TARPON_LANES, else auto");
+}
+
 cli::Value integrity(JobOptions& options) {
   return cli::choice(options.integrity,
                      cli::Choices<tarpon_integrity>{{"crc32c", TARPON_INTEGRITY_CRC32C},
@@ -120,6 +127,9 @@ void add_data_path_options(cli::OptionTable& table, JobOptions& options) {
        {"--flows", flows(options),
         "UDP flows from this rank to each other; auto: 4 for messages of 1 MiB and more, where a "
         "trial shows that they carry more than one"},
+       {"--lanes", lanes(options),
+        "uring, mmsg: threads that work for this rank: that which drives, and others, which send; "
+        "auto: by the processors that the ranks of this machine may use; 1 on 2"},
        {"--gso-segments", cli::whole(options.gso_segments, 1u, kMaxGsoSegments),
         "uring, mmsg: packets in one GSO train, 1 to 64; 1: no GSO"},
        {"--busy-poll", cli::flag(options.busy_poll),

@@ -27,7 +27,8 @@ struct JobOptions {
   std::uint64_t seed = 1;
   std::optional<Datapath> datapath;  // else TARPON_DATAPATH, or auto
   std::uint32_t gso_segments = kMaxGsoSegments;
-  std::uint32_t flows = 0;  // 0: by trial
+  std::uint32_t flows = 0;             // 0: by trial
+  std::optional<std::uint32_t> lanes;  // 0: by processors; else TARPON_LANES, or that
   bool multicast = false;
   std::optional<bool> hosts;  // else TARPON_HOSTS, or on
   tarpon_integrity integrity = TARPON_INTEGRITY_UDP;

@@ -56,6 +56,8 @@ class Options(ctypes.Structure):
         ("fixed_order", ctypes.c_uint32),
         ("no_shared_memory", ctypes.c_uint32),
         ("silent_after_us", ctypes.c_int64),
+        ("lanes", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
     ]
 
 

@@ -1,10 +1,10 @@
 // The io_uring port.
 //
 // DESIGN NOTES
-// 1. Every driving thread has a ring of its own (a lane), with DEFER_TASKRUN: the kernel finishes
+// 1. Every driving thread has a ring of its own, with DEFER_TASKRUN: the kernel finishes
 //    receives and wake-up reads only while that thread is inside io_uring_enter. What a thread has
 //    armed therefore stays armed when it stops driving: it interrupts no other system call of that
-//    thread, and taking turns costs no system call. A datagram wakes the receives of all lanes, but
+//    thread, and taking turns costs no system call. A datagram wakes the receives of all rings, but
 //    it stays in the socket until the driver's own receive takes it. One ring for all threads was
 //    tried: a thread that stopped driving had to cancel what it had armed, since a completion
 //    interrupts whatever system call the thread sleeps in (epoll_wait() fails with EINTR), and to
@@ -34,7 +34,7 @@
 #include "transport/ports/mmsg_port.h"
 #include "transport/ports/mmsg_port_state.h"
 #include "transport/ports/udp_wait.h"
-#include "transport/ports/uring/uring_lane.h"
+#include "transport/ports/uring/thread_ring.h"
 
 namespace tarpon {
 namespace {
@@ -46,8 +46,8 @@ constexpr unsigned kFewestUringBuffers = 8;
 /// The most that the buffers in use should hold, so that it is still in L2 when it is used.
 constexpr std::size_t kUringTargetBytes = std::size_t{512} << 10;
 
-/// Most lanes that are kept. Threads that have stopped driving find theirs at their next turn.
-constexpr std::size_t kMaxLanes = 8;
+/// Most rings that are kept. Threads that have stopped driving find theirs at their next turn.
+constexpr std::size_t kMaxRings = 8;
 
 constexpr std::uint64_t tag(Kind kind, std::uint64_t value = 0) {
   return value << 8 | static_cast<std::uint64_t>(kind);
@@ -64,17 +64,17 @@ class UringPort final : public MmsgPort {
 
  private:
   bool adopt_thread();
-  bool open_lane();
-  bool add_lane(std::unique_ptr<UringRing> ring);
-  void close_unused_lanes();
+  bool open_ring();
+  bool add_ring(std::unique_ptr<UringRing> ring);
+  void close_unused_rings();
   void recycle();
   bool holds_packets() const;
-  void hand_out(UringLane& lane);
+  void hand_out(ThreadRing& own);
   io_uring_sqe* arm(bool& armed);
   void arm_receive();
   void arm_wake();
   void arm_writable();
-  void flush() override;
+  void send_queued() override;
   void submit(bool events);
   void sleep(Time now, Time until);
   void reap();
@@ -84,16 +84,16 @@ class UringPort final : public MmsgPort {
 
   bool woken_ = false;
   std::size_t lent_bytes_ = 0;
-  unsigned rx_wanted_ = kFewestUringBuffers;  // buffers of the driver's lane in use
+  unsigned rx_wanted_ = kFewestUringBuffers;  // buffers of the driver's ring in use
   bool ran_dry_ = false;                      // a receive found no buffer since the last recycle()
   bool blocked_ = false;                      // a socket had no room for a train
   std::uint8_t blocked_flow_ = 0;             // the latest flow without room
   bool group_first_ = false;                  // arms the receive of the group first
-  std::uint64_t earlier_system_calls_ = 0;    // of lanes that are closed
-  std::vector<std::unique_ptr<UringLane>> lanes_;  // the longest unused one first
-  UringLane* lane_ = nullptr;                      // of the thread that drives, if it has one
-  std::unique_ptr<UringRing> spare_;               // for the second thread that drives
-  bool refused_ = false;                           // the kernel refused a ring: no more are opened
+  std::uint64_t earlier_system_calls_ = 0;    // of rings that are closed
+  std::vector<std::unique_ptr<ThreadRing>> rings_;  // the longest unused one first
+  ThreadRing* ring_ = nullptr;                      // of the thread that drives, if it has one
+  std::unique_ptr<UringRing> spare_;                // for the second thread that drives
+  bool refused_ = false;                            // the kernel refused a ring: no more are opened
 };
 
 UringPort::UringPort(UdpSocket socket, std::span<const sockaddr_in> peers,
@@ -101,18 +101,18 @@ UringPort::UringPort(UdpSocket socket, std::span<const sockaddr_in> peers,
                      UringRings rings)
     : MmsgPort("uring", std::move(socket), peers, options, std::move(flows), std::move(event)),
       spare_(std::move(rings[1])) {
-  refused_ = !add_lane(std::move(rings[0]));
+  refused_ = !add_ring(std::move(rings[0]));
 }
 
 // Every round submits trains; a train is split at most once and a full socket ends it, so this
 // ends.
-void UringPort::flush() {
+void UringPort::send_queued() {
   blocked_ = false;
-  if (!adopt_thread()) return MmsgPort::flush();
+  if (!adopt_thread()) return MmsgPort::send_queued();
   while (trains_.queued() > 0 && !blocked_ && !failure_) {
     messages_.clear();
     while (trains_.queued() > 0 && !messages_.full()) {
-      io_uring_sqe* const entry = lane_->ring->prepare();
+      io_uring_sqe* const entry = ring_->ring->prepare();
       if (entry == nullptr) break;
       const std::uint32_t train = trains_.pop();
       ::io_uring_prep_sendmsg(entry, descriptor(trains_.train(train).flow),
@@ -126,59 +126,59 @@ void UringPort::flush() {
 
 void UringPort::submit(bool events) {
   // Entries that stay behind would point to messages of an older batch: the port cannot go on.
-  if (const int error = lane_->ring->submit(events); error != 0) fail_with(error, "io_uring_enter");
+  if (const int error = ring_->ring->submit(events); error != 0) fail_with(error, "io_uring_enter");
 }
 
-/// Makes the lane of this thread the driver's. False: this thread has none, and goes the way of
+/// Makes the ring of this thread the driver's. False: this thread has none, and goes the way of
 /// MmsgPort.
 bool UringPort::adopt_thread() {
   const std::uint64_t self = *this_thread();
-  if (lane_ != nullptr && lane_->thread == self) return true;
-  const auto mine = std::find_if(lanes_.begin(), lanes_.end(),
-                                 [self](const auto& lane) { return lane->thread == self; });
-  if (mine == lanes_.end()) return open_lane();
-  std::rotate(mine, mine + 1, lanes_.end());
-  lane_ = lanes_.back().get();
+  if (ring_ != nullptr && ring_->thread == self) return true;
+  const auto mine = std::find_if(rings_.begin(), rings_.end(),
+                                 [self](const auto& one) { return one->thread == self; });
+  if (mine == rings_.end()) return open_ring();
+  std::rotate(mine, mine + 1, rings_.end());
+  ring_ = rings_.back().get();
   return true;
 }
 
-bool UringPort::open_lane() {
-  close_unused_lanes();
-  if (spare_) return add_lane(std::move(spare_));
+bool UringPort::open_ring() {
+  close_unused_rings();
+  if (spare_) return add_ring(std::move(spare_));
   if (refused_) return false;
   auto ring = UringRing::open();
-  refused_ = !ring || !add_lane(std::move(*ring));
+  refused_ = !ring || !add_ring(std::move(*ring));
   return !refused_;
 }
 
-bool UringPort::add_lane(std::unique_ptr<UringRing> ring) {
+bool UringPort::add_ring(std::unique_ptr<UringRing> ring) {
   if (!ring->start()) return false;
   ring->supply(rx_wanted_);
-  lanes_.push_back(std::make_unique<UringLane>(std::move(ring)));
-  lane_ = lanes_.back().get();
+  rings_.push_back(std::make_unique<ThreadRing>(std::move(ring)));
+  ring_ = rings_.back().get();
   return true;
 }
 
-/// Closes the lanes of threads that have ended, and the longest unused one if there are too many.
-void UringPort::close_unused_lanes() {
-  const auto is_unused = [this](const auto& lane) {
-    return lane.get() != lane_ && !lane->holds_packets();
+/// Closes the rings of threads that have ended, and the longest unused one if there are too many.
+void UringPort::close_unused_rings() {
+  const auto is_unused = [this](const auto& one) {
+    return one.get() != ring_ && !one->holds_packets();
   };
-  const auto close = [this](const auto lane) {
-    earlier_system_calls_ += (*lane)->ring->system_calls;
-    return lanes_.erase(lane);
+  const auto close = [this](const auto one) {
+    earlier_system_calls_ += (*one)->ring->system_calls;
+    return rings_.erase(one);
   };
-  for (auto lane = lanes_.begin(); lane != lanes_.end();) {
-    lane = is_unused(*lane) && (*lane)->thread_has_ended() ? close(lane) : lane + 1;
+  for (auto one = rings_.begin(); one != rings_.end();) {
+    one = is_unused(*one) && (*one)->thread_has_ended() ? close(one) : one + 1;
   }
-  if (lanes_.size() < kMaxLanes) return;
-  const auto unused = std::find_if(lanes_.begin(), lanes_.end(), is_unused);
-  if (unused != lanes_.end()) close(unused);
+  if (rings_.size() < kMaxRings) return;
+  const auto unused = std::find_if(rings_.begin(), rings_.end(), is_unused);
+  if (unused != rings_.end()) close(unused);
 }
 
 io_uring_sqe* UringPort::arm(bool& armed) {
   if (armed) return nullptr;
-  io_uring_sqe* const entry = lane_->ring->prepare();
+  io_uring_sqe* const entry = ring_->ring->prepare();
   armed = entry != nullptr;
   return entry;
 }
@@ -189,9 +189,9 @@ void UringPort::arm_receive() {
   group_first_ = !group_first_;
   for (const std::size_t i : {std::size_t{group_first_}, std::size_t{!group_first_}}) {
     if (descriptors[i] < 0) continue;
-    io_uring_sqe* const entry = arm(lane_->receives[i]);
+    io_uring_sqe* const entry = arm(ring_->receives[i]);
     if (entry == nullptr) continue;
-    ::io_uring_prep_recvmsg_multishot(entry, descriptors[i], lane_->ring->receive_template(), 0);
+    ::io_uring_prep_recvmsg_multishot(entry, descriptors[i], ring_->ring->receive_template(), 0);
     entry->flags |= IOSQE_BUFFER_SELECT;
     entry->buf_group = UringRing::kBufferGroup;
     entry->user_data = tag(Kind::receive, i);
@@ -199,14 +199,14 @@ void UringPort::arm_receive() {
 }
 
 void UringPort::arm_wake() {
-  if (io_uring_sqe* const entry = arm(lane_->wake)) {
-    ::io_uring_prep_read(entry, event_.fd(), &lane_->wake_count, sizeof lane_->wake_count, 0);
+  if (io_uring_sqe* const entry = arm(ring_->wake)) {
+    ::io_uring_prep_read(entry, event_.fd(), &ring_->wake_count, sizeof ring_->wake_count, 0);
     entry->user_data = tag(Kind::wake);
   }
 }
 
 void UringPort::arm_writable() {
-  if (io_uring_sqe* const entry = arm(lane_->writable)) {
+  if (io_uring_sqe* const entry = arm(ring_->writable)) {
     ::io_uring_prep_poll_add(entry, descriptor(blocked_flow_), POLLOUT);
     entry->user_data = tag(Kind::writable);
   }
@@ -216,33 +216,33 @@ void UringPort::reap() {
   io_uring_cqe* completion = nullptr;
   unsigned head = 0;
   unsigned count = 0;
-  io_uring_for_each_cqe(&lane_->ring->ring(), head, completion) {
+  io_uring_for_each_cqe(&ring_->ring->ring(), head, completion) {
     ++count;
     switch (static_cast<Kind>(completion->user_data & 0xff)) {
       case Kind::receive:
         if ((completion->flags & IORING_CQE_F_MORE) == 0) {
-          lane_->receives[completion->user_data >> 8] = false;
+          ring_->receives[completion->user_data >> 8] = false;
         }
         on_receive(*completion);
         break;
       case Kind::wake:
-        lane_->wake = false;
+        ring_->wake = false;
         on_wake(*completion);
         break;
       case Kind::writable:
-        lane_->writable = false;
+        ring_->writable = false;
         break;
       case Kind::send:
         on_send(*completion);
         break;
     }
   }
-  ::io_uring_cq_advance(&lane_->ring->ring(), count);
+  ::io_uring_cq_advance(&ring_->ring->ring(), count);
 }
 
 void UringPort::on_receive(const io_uring_cqe& completion) {
   if ((completion.flags & IORING_CQE_F_BUFFER) != 0) {
-    lane_->stash[lane_->stash_end++ % lane_->stash.size()] = {
+    ring_->stash[ring_->stash_end++ % ring_->stash.size()] = {
         .bytes = completion.res, .buffer = completion.flags >> IORING_CQE_BUFFER_SHIFT};
     return;
   }
@@ -272,10 +272,10 @@ void UringPort::on_send(const io_uring_cqe& completion) {
 
 void UringPort::recycle() {
   std::size_t count = 0;
-  for (const auto& lane : lanes_) {
-    count += lane->lent_count;
-    for (; lane->lent_count > 0; --lane->lent_count) {
-      lane->ring->recycle(lane->lent[lane->lent_count - 1]);
+  for (const auto& one : rings_) {
+    count += one->lent_count;
+    for (; one->lent_count > 0; --one->lent_count) {
+      one->ring->recycle(one->lent[one->lent_count - 1]);
     }
   }
   if (count == 0) return;
@@ -288,16 +288,16 @@ void UringPort::recycle() {
 }
 
 bool UringPort::holds_packets() const {
-  return holds_datagrams() || std::any_of(lanes_.begin(), lanes_.end(),
-                                          [](const auto& lane) { return lane->has_stash(); });
+  return holds_datagrams() || std::any_of(rings_.begin(), rings_.end(),
+                                          [](const auto& one) { return one->has_stash(); });
 }
 
-void UringPort::hand_out(UringLane& lane) {
-  for (; lane.stash_begin != lane.stash_end && !batch_.full(); ++lane.stash_begin) {
-    const ReceivedBuffer& received = lane.stash[lane.stash_begin % lane.stash.size()];
+void UringPort::hand_out(ThreadRing& own) {
+  for (; own.stash_begin != own.stash_end && !batch_.full(); ++own.stash_begin) {
+    const ReceivedBuffer& received = own.stash[own.stash_begin % own.stash.size()];
     RxUnit unit;
-    if (lane.ring->unit(received.buffer, received.bytes, unit)) batch_.add(unit);
-    lane.lent[lane.lent_count++] = received.buffer;
+    if (own.ring->unit(received.buffer, received.bytes, unit)) batch_.add(unit);
+    own.lent[own.lent_count++] = received.buffer;
     lent_bytes_ += unit.bytes;
   }
 }
@@ -307,20 +307,21 @@ std::span<const RxPacket> UringPort::receive(Time now) {
   recycle();
   if (failure_) return {};
   if (!adopt_thread()) {
-    for (const auto& lane : lanes_) hand_out(*lane);
+    for (const auto& one : rings_) hand_out(*one);
     return batch_.packets().empty() ? MmsgPort::receive(now) : batch_.packets();
   }
-  lane_->ring->supply(rx_wanted_);
+  ring_->ring->supply(rx_wanted_);
+  settle_lanes();
   if (trains_.queued() > 0) flush();
   reap();
-  if (!lane_->has_stash()) {
+  if (!ring_->has_stash()) {
     arm_receive();
-    submit(lane_->ring->owes_events());
+    submit(ring_->ring->owes_events());
     reap();
   }
-  // Packets that earlier drivers left come first: the driver's own lane is the last one.
+  // Packets that earlier drivers left come first: the driver's own ring is the last one.
   hand_out_datagrams();
-  for (const auto& lane : lanes_) hand_out(*lane);
+  for (const auto& one : rings_) hand_out(*one);
   return batch_.packets();
 }
 
@@ -330,13 +331,15 @@ void UringPort::wait(Time now, Time until) {
     if (!holds_packets()) MmsgPort::wait(now, until);
     return;
   }
+  settle_lanes();
   if (trains_.queued() > 0) flush();
   reap();
   // When all buffers are lent out, a receive cannot even be armed: the caller has to return them.
-  const bool starved = lane_->lent_count == lane_->ring->in_use();
-  if (!holds_packets() && !woken_ && !starved && !failure_) sleep(now, until);
+  const bool starved = ring_->lent_count == ring_->ring->in_use();
+  const bool busy = holds_packets() || woken_ || starved || failure_;
+  if (!busy && lanes_let_sleep()) sleep(now, until);
   woken_ = false;
-  if (blocked_ && !lane_->writable) flush();
+  if (blocked_ && !ring_->writable) flush();
 }
 
 void UringPort::sleep(Time now, Time until) {
@@ -347,8 +350,8 @@ void UringPort::sleep(Time now, Time until) {
   __kernel_timespec timeout{.tv_sec = span.tv_sec, .tv_nsec = span.tv_nsec};
   io_uring_cqe* completion = nullptr;
   const int done =
-      ::io_uring_submit_and_wait_timeout(&lane_->ring->ring(), &completion, 1, &timeout, nullptr);
-  ++lane_->ring->system_calls;
+      ::io_uring_submit_and_wait_timeout(&ring_->ring->ring(), &completion, 1, &timeout, nullptr);
+  ++ring_->ring->system_calls;
   ++counted_.waits;
   // The next call submits entries that were not taken: nothing armed here points to scratch memory.
   if (done < 0 && done != -ETIME && done != -EINTR && done != -EAGAIN && done != -EBUSY) {
@@ -360,7 +363,7 @@ void UringPort::sleep(Time now, Time until) {
 PortStatistics UringPort::statistics() const {
   PortStatistics result = UdpPort::statistics();
   result.system_calls += earlier_system_calls_;
-  for (const auto& lane : lanes_) result.system_calls += lane->ring->system_calls;
+  for (const auto& one : rings_) result.system_calls += one->ring->system_calls;
   return result;
 }
 
@@ -377,8 +380,10 @@ Result<std::unique_ptr<Port>> make_port(UdpSocket socket, std::span<const sockad
   }
   auto event = WakeEvent::open_bell();
   if (!event) return fail(event.error());
-  return std::make_unique<UringPort>(std::move(socket), peers, options, std::move(flows),
-                                     std::move(*event), std::move(rings));
+  auto port = std::make_unique<UringPort>(std::move(socket), peers, options, std::move(flows),
+                                          std::move(*event), std::move(rings));
+  if (auto started = port->start_lanes(); !started) return fail(started.error());
+  return port;
 }
 
 }  // namespace

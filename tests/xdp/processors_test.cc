@@ -1,13 +1,15 @@
 // CPU quotas of control groups, read from made-up trees.
-#include "tools/system/cpu_quota.h"
+#include "xdp/base/processors.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <stdlib.h>
 
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
-namespace tarpon::cpu_quota_test {
+namespace tarpon::processors_test {
 namespace {
 
 class CpuQuota : public testing::Test {
@@ -57,5 +59,18 @@ TEST_F(CpuQuota, no_proc__is_no_limit) {
   EXPECT_EQ(cpu_quota(root_), std::nullopt);
 }
 
+TEST(Processors, allowed__follow_the_affinity) {
+  const int all = allowed_processors();
+  EXPECT_GE(all, 1);
+  std::thread([] {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(::sched_getcpu(), &one);
+    ASSERT_EQ(::sched_setaffinity(0, sizeof one, &one), 0);
+    EXPECT_EQ(allowed_processors(), 1);
+  }).join();
+  EXPECT_EQ(allowed_processors(), all);
+}
+
 }  // namespace
-}  // namespace tarpon::cpu_quota_test
+}  // namespace tarpon::processors_test

@@ -26,9 +26,9 @@ struct ReceivedBuffer {
 };
 
 /// What one thread drives the port with. Only that thread enters the kernel with its ring.
-struct UringLane {
+struct ThreadRing {
   /// For the calling thread.
-  explicit UringLane(std::unique_ptr<UringRing> its_ring)
+  explicit ThreadRing(std::unique_ptr<UringRing> its_ring)
       : thread(*this_thread()), owner(this_thread()), ring(std::move(its_ring)) {}
 
   bool has_stash() const { return stash_begin != stash_end; }

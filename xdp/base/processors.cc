@@ -1,6 +1,7 @@
-#include "tools/system/cpu_quota.h"
+#include "xdp/base/processors.h"
 
 #include <fmt/format.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <array>
@@ -75,6 +76,17 @@ std::optional<double> cpu_quota(const std::string& root) {
     });
   }
   return least;
+}
+
+int allowed_processors() {
+  cpu_set_t set;
+  if (::sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return 1;  // more than 1024 processors, which the set does not hold, are no error elsewhere
+}
+
+double usable_processors() {
+  const double allowed = allowed_processors();
+  return std::min(allowed, cpu_quota().value_or(allowed));
 }
 
 }  // namespace tarpon
