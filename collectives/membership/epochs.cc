@@ -105,7 +105,7 @@ Epochs::Level Epochs::level() const {
 void Epochs::note_call(const CallEvidence& call, Time now) {
   if (call.over_hosts && !std::exchange(over_hosts_, true)) consider(now);
   if (!automatic_) return;
-  if (call.lost) loss_ += (*call.lost - loss_) * kWeight;
+  if (call.lost && !call.over_hosts) loss_ += (*call.lost - loss_) * kWeight;
   note_cost(call);
   if (level() == levels_[rank_] || !live(rank_)) return;
   levels_[rank_] = level();

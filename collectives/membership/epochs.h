@@ -7,7 +7,8 @@
 // They become uncoded when all ranks are calm or one is costly.
 //
 // Over hosts, a rank that is gone costs its host a slice of every bucket. So once a rank is gone,
-// bounded calls go to each rank over the network.
+// bounded calls go to each rank over the network. Coded calls do so too, and then take several times
+// as long. So the loss of calls over hosts makes no rank lossy.
 //
 // For a change the decider asks all live ranks twice how far their calls have come. In each tag the
 // record starts beyond the furthest rank: by kMargin operations, plus the progress of half a

@@ -244,6 +244,20 @@ TEST(EpochsTest, over_hosts__a_rank_that_is_gone_makes_later_calls_flat) {
   }
 }
 
+TEST(EpochsTest, over_hosts__loss_does_not_turn_the_codec_on) {
+  Job job(3);
+  for (int call = 0; call < 100; ++call) {
+    for (Rank rank = 0; rank < 3; ++rank) {
+      job[rank].note_call({.lost = 0.05, .over_hosts = true}, job.now);
+    }
+  }
+  job.run(5s);
+  EXPECT_TRUE(job.records.empty());
+  job.lose(1, 0.05);
+  job.run(5s);
+  EXPECT_EQ(job.records.size(), 3u) << "of calls over the network";
+}
+
 TEST(EpochsTest, not_over_hosts__a_rank_that_is_gone_changes_nothing) {
   Job job(3, false);
   job.kill(2);
