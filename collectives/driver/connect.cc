@@ -294,6 +294,11 @@ Result<void> check(const CommunicatorOptions& options) {
                             rendezvous::duration_text(options.silent_after),
                             rendezvous::duration_text(kLeastSilence)));
   }
+  if (options.lanes > CommunicatorOptions::kMaxLanes) {
+    return fail(Error::Code::invalid_argument,
+                fmt::format("{} lanes: give 1 to {}, or 0 for by processors", options.lanes,
+                            CommunicatorOptions::kMaxLanes));
+  }
   if (options.dead_after <= Duration::zero()) {
     return fail(Error::Code::invalid_argument, "dead_after: give a positive duration");
   }

@@ -134,9 +134,13 @@ Result<std::vector<FlowSource>> flow_sources(const std::vector<RankInfo>& ranks)
   return sources;
 }
 
+/// Threads that a rank starts after its port: mesh, progress, flight recorder.
+constexpr unsigned kLaterThreads = 3;
+
 /// The lanes of this rank: as many as asked for, or by the processors of its machine.
 std::uint32_t choose_lanes(std::uint32_t wanted, const std::vector<RankInfo>& ranks, Rank own) {
   if (wanted != 0) return wanted;
+  if (ranks.size() == 1) return 1;  // it sends nothing
   const auto machine = [&ranks](std::size_t rank) {
     const std::string_view network = ranks[rank].network;
     return network.substr(0, network.find(' '));
@@ -144,7 +148,7 @@ std::uint32_t choose_lanes(std::uint32_t wanted, const std::vector<RankInfo>& ra
   std::size_t sharing = 0;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) sharing += machine(rank) == machine(own);
   const std::uint32_t lanes = lanes_by_processors(usable_processors(), sharing);
-  return lanes > 1 && !check_threads(lanes - 1) ? 1 : lanes;
+  return lanes > 1 && !check_threads(lanes - 1 + kLaterThreads) ? 1 : lanes;
 }
 
 /// Makes a port by io_uring or, where io_uring is refused, by sendmmsg.

@@ -85,7 +85,7 @@ void MmsgPort::fetch_next() {
 std::span<const RxPacket> MmsgPort::receive(Time) {
   batch_.clear();
   if (failure_) return {};
-  settle_lanes();
+  settle_for_driver();
   if (trains_.queued() > 0) flush();
   if (!holds_datagrams()) fetch_next();
   hand_out_datagrams();

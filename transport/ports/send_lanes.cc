@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <new>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -19,8 +20,6 @@
 namespace tarpon {
 namespace {
 
-/// A lane that holds so few wakes the driver to refill it: a full train takes 20 to 60 us.
-constexpr std::int32_t kFewTrains = 2;
 /// A lane without trains looks for new ones this long before it sleeps.
 constexpr Duration kLaneSpin = 20us;
 /// How soon a lane whose socket has no room sees a recall().
@@ -72,11 +71,8 @@ class SendLanes::Lane {
     given_.notify_one();
   }
 
-  /// Whether, since the last settle(), the lane has sent trains, and holds at most `trains` more.
-  bool has_come_to(std::int32_t trains) const {
-    const std::uint32_t done = done_.load();
-    return done != settled_ && static_cast<std::int32_t>(given_here_ - done) <= trains;
-  }
+  /// Whether it has sent trains since the last settle().
+  bool has_sent() const { return done_.load() != settled_; }
 
   /// Calls `settle(slot)` for each slot that is done.
   template <typename Settle>
@@ -101,7 +97,7 @@ class SendLanes::Lane {
       if (!slot.message) return;
       slot.error = send(slot);
       done_.store(next + 1);
-      all_.lane_holds(static_cast<std::int32_t>(given_.load() - (next + 1)));
+      all_.note_sent();
     }
   }
 
@@ -152,7 +148,9 @@ SendLanes::SendLanes(const Options& options, std::span<const sockaddr_in> destin
     : options_(options),
       destinations_(destinations.begin(), destinations.end()),
       driver_(driver),
-      ways_(destinations.size() * options.flows) {}
+      ways_(destinations.size() * options.flows) {
+  messages_.reserve(options.frames);  // settle() must not throw
+}
 
 SendLanes::~SendLanes() = default;
 
@@ -171,17 +169,25 @@ Result<std::unique_ptr<SendLanes>> SendLanes::start(const Options& options,
   return all;
 }
 
-/// The lane that holds the latest train of `way`, or the least busy one.
+/// The lane of `way`, while it holds trains of it or is no busier than the others; else the least
+/// busy one.
 SendLanes::Lane& SendLanes::lane_for(const Way& way) {
-  if (way.lane != nullptr && !way.lane->has_settled(way.position)) return *way.lane;
-  return **std::min_element(lanes_.begin(), lanes_.end(), [](const auto& one, const auto& other) {
-    return one->held() < other->held();
-  });
+  Lane& least = **std::min_element(
+      lanes_.begin(), lanes_.end(),
+      [](const auto& one, const auto& other) { return one->held() < other->held(); });
+  if (way.lane == nullptr) return least;
+  const bool holds = !way.lane->has_settled(way.position);
+  return holds || way.lane->held() < least.held() + 2 ? *way.lane : least;
 }
 
+/// Null if there is no memory.
 std::unique_ptr<TrainMessages> SendLanes::take_message() {
   if (messages_.empty()) {
-    return std::make_unique<TrainMessages>(destinations_, kMaxGsoSegments, 1);
+    try {
+      return std::make_unique<TrainMessages>(destinations_, kMaxGsoSegments, 1);
+    } catch (const std::bad_alloc&) {
+      return nullptr;
+    }
   }
   std::unique_ptr<TrainMessages> message = std::move(messages_.back());
   messages_.pop_back();
@@ -191,9 +197,10 @@ std::unique_ptr<TrainMessages> SendLanes::take_message() {
 
 void SendLanes::give(TrainPool& pool, const Descriptor& descriptor) {
   while (pool.queued() > 0) {
+    auto message = take_message();
+    if (!message) break;
     const std::uint32_t number = pool.pop();
     const Train& train = pool.train(number);
-    auto message = take_message();
     message->add(pool, number);
     Way& way = ways_[train.peer * options_.flows + train.flow];
     Lane& lane = lane_for(way);
@@ -207,13 +214,13 @@ void SendLanes::give(TrainPool& pool, const Descriptor& descriptor) {
   for (const auto& lane : lanes_) lane->tell();
 }
 
-/// A lane, in its thread, has sent a train and holds `trains` more.
-void SendLanes::lane_holds(std::int32_t trains) {
-  if (trains <= wakes_at_.load() && wakes_at_.exchange(kAwake) != kAwake) driver_.wake();
+/// A lane, in its thread, has sent a train.
+void SendLanes::note_sent() {
+  if (asleep_.load() && asleep_.exchange(false)) driver_.wake();
 }
 
 int SendLanes::settle(TrainPool& pool) {
-  wakes_at_ = kAwake;
+  asleep_ = false;
   int fatal = 0;
   for (const auto& lane : lanes_) {
     lane->settle([&](Lane::Slot& slot) {
@@ -232,13 +239,12 @@ int SendLanes::recall(TrainPool& pool) {
   return settle(pool);
 }
 
-bool SendLanes::fall_asleep(bool refills) {
-  const std::int32_t few = refills ? kFewTrains : 0;
-  wakes_at_ = few;
-  const bool come = std::any_of(lanes_.begin(), lanes_.end(),
-                                [few](const auto& lane) { return lane->has_come_to(few); });
-  if (come) wakes_at_ = kAwake;
-  return !come;
+bool SendLanes::fall_asleep() {
+  asleep_ = true;
+  const bool sent =
+      std::any_of(lanes_.begin(), lanes_.end(), [](const auto& lane) { return lane->has_sent(); });
+  if (sent) asleep_ = false;
+  return !sent;
 }
 
 }  // namespace tarpon

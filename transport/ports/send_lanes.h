@@ -7,8 +7,9 @@
 // 1. A lane has a ring of slots. The driver fills a slot and moves `given`; the lane sends it and
 //    moves `done`; the driver settles it with the pool. So one thread at a time touches the pool,
 //    and no lock is held while the kernel copies.
-// 2. Trains to one peer and of one flow stay in order: while a lane holds some, the next ones
-//    follow them into that lane. Otherwise a train takes the lane that holds the fewest.
+// 2. Trains to one peer and of one flow go to the kernel in order: while a lane holds some, the
+//    next ones follow them into that lane. They stay there later too, unless another lane holds
+//    fewer trains by two: network interfaces choose their queues by the processor that sends.
 // 3. A lane whose socket has no room waits for room itself, so the driver goes on receiving.
 // 4. Every packet can be a train of its own, so a ring has as many slots as the pool has frames.
 //    What a slot points to comes from a stack, since few trains are on their way at a time: the
@@ -53,8 +54,8 @@ class SendLanes {
   SendLanes(const SendLanes&) = delete;
   SendLanes& operator=(const SendLanes&) = delete;
 
-  /// Takes all trains from the queue of `pool`. What they point to stays as it is until they are
-  /// settled.
+  /// Takes trains from the queue of `pool`: all, unless there is no memory. What they point to
+  /// stays as it is until they are settled.
   void give(TrainPool& pool, const Descriptor& descriptor);
 
   /// Settles with `pool` the trains that the kernel has taken or refused. Returns the errno of one
@@ -62,22 +63,21 @@ class SendLanes {
   int settle(TrainPool& pool);
 
   /// Takes back all trains, and settles them: those that were not sent are in the queue of `pool`
-  /// again. Waits for at most the send that each lane is in. Returns as settle().
+  /// again. Waits for the send that each lane is in, or a millisecond if its socket has no room.
+  /// Returns as settle().
   int recall(TrainPool& pool);
 
   /// Whether lanes hold trains that are not settled.
   bool busy() const { return held_ > 0; }
 
-  /// Has a lane end the driver's next sleep: when it has sent all of its trains, or, if `refills`,
-  /// when it has few left. Returns false if one has come so far since the last settle(): the driver
-  /// must not sleep.
-  bool fall_asleep(bool refills);
+  /// Has the next train that is sent end the driver's sleep. Returns false if one was sent since
+  /// the last settle(): the driver must not sleep.
+  bool fall_asleep();
 
   /// Trains settled since the start.
   std::uint64_t settled() const { return settled_; }
 
  private:
-  static constexpr std::int32_t kAwake = -1;
   class Lane;
   /// Trains to one peer and of one flow.
   struct Way {
@@ -88,13 +88,12 @@ class SendLanes {
   SendLanes(const Options& options, std::span<const sockaddr_in> destinations, WakeEvent& driver);
   Lane& lane_for(const Way& way);
   std::unique_ptr<TrainMessages> take_message();
-  void lane_holds(std::int32_t trains);
+  void note_sent();
 
   const Options options_;
   const std::vector<sockaddr_in> destinations_;
   WakeEvent& driver_;
-  // The driver sleeps, or is about to, until a lane holds no more trains than that.
-  std::atomic<std::int32_t> wakes_at_ = kAwake;
+  std::atomic<bool> asleep_ = false;                      // the driver sleeps, or is about to
   std::vector<Way> ways_;                                 // by peer, then by flow
   std::vector<std::unique_ptr<TrainMessages>> messages_;  // a stack of those that no slot uses
   std::vector<std::unique_ptr<Lane>> lanes_;

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <thread>
+#include <utility>
 
 #include "transport/clock.h"
 
@@ -60,14 +61,14 @@ Result<void> UdpPort::start_lanes() {
 }
 
 void UdpPort::flush() {
-  if (lanes_ && !failure_) {
-    settle_lanes();
-    const bool many = trains_.unsent() > capabilities_.burst;
-    if (many || lanes_->busy()) {
-      return lanes_->give(trains_, [this](std::uint8_t flow) { return descriptor(flow); });
-    }
-  }
-  send_queued();
+  settle_lanes();
+  if (failure_) return;
+  if (lanes_ && (lanes_->busy() || trains_.unsent() > capabilities_.burst)) give_to_lanes();
+  if (trains_.queued() > 0 && !(lanes_ && lanes_->busy())) send_queued();
+}
+
+void UdpPort::give_to_lanes() {
+  lanes_->give(trains_, [this](std::uint8_t flow) { return descriptor(flow); });
 }
 
 void UdpPort::settle_lanes() {
@@ -77,36 +78,39 @@ void UdpPort::settle_lanes() {
   if (lanes_->settled() != before) lanes_settled_ = monotonic_now();
 }
 
+void UdpPort::settle_for_driver() {
+  settle_lanes();
+  if (lanes_) lanes_seen_ = lanes_->settled();
+}
+
 bool UdpPort::lanes_let_sleep() {
   if (!lanes_) return true;
   settle_lanes();
   if (trains_.queued() > 0) flush();
-  if (failure_) return false;
+  const std::uint64_t seen = std::exchange(lanes_seen_, lanes_->settled());
+  if (failure_ || lanes_seen_ != seen) return false;
   if (!lanes_->busy()) return true;
   if (monotonic_now() >= lanes_settled_ + kDriverSpin) {
-    return lanes_->fall_asleep(lacked_frames_);
+    return lanes_->fall_asleep();
   }
   std::this_thread::yield();
   return false;
 }
 
 void UdpPort::drop_unsent(Lender lender) {
-  if (lanes_ && lanes_->busy() && trains_.holds(lender)) {
+  const bool recalls = lanes_ && lanes_->busy() && trains_.holds(lender);
+  if (recalls) {
     if (const int fatal = lanes_->recall(trains_); fatal != 0) fail_with(fatal, "send");
   }
   trains_.drop_queued(lender);
+  if (recalls && !failure_) give_to_lanes();  // the trains of others
 }
 
 std::span<TxPacket> UdpPort::transmit_frames(std::size_t at_most) {
   settle_lanes();
   if (trains_.queued() > 0) flush();
-  if (failure_ || trains_.queued() > 0) {
-    lacked_frames_ = true;
-    return {};
-  }
-  const std::span<TxPacket> frames = trains_.offer(at_most);
-  lacked_frames_ = frames.size() < at_most;
-  return frames;
+  if (failure_ || trains_.queued() > 0) return {};
+  return trains_.offer(at_most);
 }
 
 void UdpPort::transmit(std::span<TxPacket> packets) {

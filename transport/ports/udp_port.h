@@ -44,12 +44,16 @@ class UdpPort : public Port {
 
   /// Sends queued trains: by lanes if there are many, or the lanes hold some; else in this thread.
   void flush();
+  void give_to_lanes();
   /// Gives queued trains to the kernel until none is left or the socket has no room.
   virtual void send_queued() = 0;
 
   /// Settles what the lanes have sent.
   void settle_lanes();
-  /// Call it before the driver sleeps, to refill the lanes. False: it must not sleep.
+  /// The same, for a driver that looks at the port next.
+  void settle_for_driver();
+  /// Call it before the driver sleeps, to refill the lanes. False: it must not sleep, since lanes
+  /// have sent trains that it has not seen, or soon will have.
   bool lanes_let_sleep();
 
   void fail_with(int error, const char* what);
@@ -65,7 +69,6 @@ class UdpPort : public Port {
   int group_descriptor() const { return capabilities_.multicasts ? group_->socket.get() : -1; }
 
   const std::uint32_t lane_count_;
-  bool lacked_frames_ = false;  // at the last transmit_frames()
   UdpSocket socket_;
   std::optional<UdpGroup> group_;
   const std::vector<UdpSocket> more_sockets_;
@@ -80,6 +83,7 @@ class UdpPort : public Port {
   mutable std::uint32_t refused_latest_ = 0;  // the kernel's counters, which wrap
   mutable std::uint64_t refused_ = 0;
   Time lanes_settled_{};              // when they had last sent a train
+  std::uint64_t lanes_seen_ = 0;      // trains settled when the driver last looked
   std::unique_ptr<SendLanes> lanes_;  // null: the driver sends alone
 };
 

@@ -40,6 +40,7 @@ std::vector<std::unique_ptr<Communicator>> job(std::uint32_t world, Datapath dat
         auto options = CommunicatorOptions::for_rank(rank, world, "file://" + directory + "/meet");
         options.interface = "lo";
         options.datapath = datapath;
+        options.lanes = 1;
         auto made = Communicator::connect(options);
         ASSERT_TRUE(made) << made.error().message;
         ranks[rank] = std::move(*made);

@@ -60,6 +60,22 @@ TEST_P(PortTest, bell_of_a_port_that_is_gone__does_nothing) {
   EXPECT_FALSE(ports[1]->failure());
 }
 
+TEST_P(PortTest, wait__returns_when_a_lent_packet_has_been_sent) {
+  constexpr std::uint32_t kLength = 1408, kPackets = 100;  // some trains, which lanes send
+  auto ports = make_world(2);
+  const std::vector<std::byte> lent(kPackets * kLength);
+  const Lender lender = 1;
+  for (int round = 0; round < 5; ++round) {
+    send(*ports[0], run_of(kPackets, kLength, 1), {.lent = &lent, .on_back_pressure = {}});
+    std::this_thread::sleep_for(std::chrono::milliseconds(3));  // they may be gone before the wait
+    while (ports[0]->holds(lender)) {
+      const Time start = monotonic_now();
+      ports[0]->wait(start, start + 900ms);
+      EXPECT_LT(monotonic_now() - start, 900ms);
+    }
+  }
+}
+
 TEST_P(PortTest, wake_from_another_thread) {
   auto ports = make_world(1);
   std::atomic<int> asked = 0;

@@ -311,7 +311,7 @@ std::span<const RxPacket> UringPort::receive(Time now) {
     return batch_.packets().empty() ? MmsgPort::receive(now) : batch_.packets();
   }
   ring_->ring->supply(rx_wanted_);
-  settle_lanes();
+  settle_for_driver();
   if (trains_.queued() > 0) flush();
   reap();
   if (!ring_->has_stash()) {
@@ -331,13 +331,13 @@ void UringPort::wait(Time now, Time until) {
     if (!holds_packets()) MmsgPort::wait(now, until);
     return;
   }
-  settle_lanes();
-  if (trains_.queued() > 0) flush();
+  const bool may_sleep = lanes_let_sleep();
+  if (!lanes_ && trains_.queued() > 0) flush();
   reap();
   // When all buffers are lent out, a receive cannot even be armed: the caller has to return them.
   const bool starved = ring_->lent_count == ring_->ring->in_use();
   const bool busy = holds_packets() || woken_ || starved || failure_;
-  if (!busy && lanes_let_sleep()) sleep(now, until);
+  if (!busy && may_sleep) sleep(now, until);
   woken_ = false;
   if (blocked_ && !ring_->writable) flush();
 }
