@@ -205,6 +205,7 @@ struct LossCauses {
 /// What one call's result is made of, as this rank saw it.
 struct Report {
   Status status = Status::complete;
+  Collective collective = Collective::allreduce;
   std::uint32_t tag = 0;
   std::uint32_t operation = 0;           // number within the tag
   CallStage stage = CallStage::queued;   // where it was at the end

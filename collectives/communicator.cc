@@ -149,13 +149,14 @@ AllreduceArguments Communicator::chosen(AllreduceArguments arguments) const {
 
 /// Driven::submit(). Where memory for it is refused, the call takes its number, and ends as aborted
 /// on all ranks.
-std::shared_ptr<PendingCall> Communicator::submit(const AllreduceArguments& arguments, bool waits) {
+std::shared_ptr<PendingCall> Communicator::submit(const CallArguments& arguments, bool waits) {
   try {
-    return state_->driven().submit(chosen(arguments), waits);
+    const bool allreduce = !arguments.parts && arguments.wrong.empty();
+    return state_->driven().submit(allreduce ? CallArguments(chosen(arguments)) : arguments, waits);
   } catch (const std::bad_alloc&) {
     // Its number is not taken yet: from there on nothing throws.
-    return state_->driven().submit({.tag = arguments.tag, .refusal = AllreduceArguments::kNoMemory},
-                                   waits);
+    return state_->driven().submit(
+        AllreduceArguments{.tag = arguments.tag, .refusal = AllreduceArguments::kNoMemory}, waits);
   }
 }
 
@@ -174,7 +175,17 @@ std::uint32_t Communicator::behind(std::uint32_t tag) const {
   return state_->driven().behind(tag);
 }
 
-Result<Report> Communicator::run(const AllreduceArguments& arguments) {
+Result<Report> Communicator::collective(const CollectiveArguments& arguments) {
+  if (auto free = check_tag(arguments.tag); !free) return fail(free.error());
+  return run(CallArguments(arguments, world_size(), rank()));
+}
+
+Result<AsyncAllreduce> Communicator::collective_async(const CollectiveArguments& arguments) {
+  if (auto free = check_tag(arguments.tag); !free) return fail(free.error());
+  return start(CallArguments(arguments, world_size(), rank()));
+}
+
+Result<Report> Communicator::run(const CallArguments& arguments) {
   if (auto here = check_process(); !here) return fail(here.error());
   const auto call = submit(arguments, true);
   if (!call) return fail(not_behind(arguments.tag));
@@ -183,8 +194,12 @@ Result<Report> Communicator::run(const AllreduceArguments& arguments) {
 }
 
 Result<AsyncAllreduce> Communicator::allreduce_async(const AllreduceArguments& arguments) {
-  if (auto here = check_process(); !here) return fail(here.error());
   if (auto free = check_tag(arguments.tag); !free) return fail(free.error());
+  return start(arguments);
+}
+
+Result<AsyncAllreduce> Communicator::start(const CallArguments& arguments) {
+  if (auto here = check_process(); !here) return fail(here.error());
   auto call = submit(arguments, false);
   if (!call) return fail(not_behind(arguments.tag));
   return AsyncAllreduce(state_, std::move(call));

@@ -48,6 +48,7 @@
 #include <vector>
 
 #include "collectives/allreduce.h"
+#include "collectives/collective.h"
 #include "collectives/options.h"
 #include "collectives/rank_info.h"
 #include "collectives/step_verdict.h"
@@ -56,6 +57,7 @@
 namespace tarpon {
 
 class ControlChannel;     // collectives/rendezvous/control.h
+struct CallArguments;     // collectives/engine/call/call_arguments.h
 struct EndpointCounters;  // transport/counters.h
 struct PendingCall;       // collectives/engine/call/pending_call.h
 struct PortStatistics;    // transport/port.h
@@ -108,6 +110,10 @@ class Communicator {
   /// done. Up to 8 calls of a tag run at once; further ones queue. So do calls with learnt shares
   /// while measurements are exchanged.
   Result<AsyncAllreduce> allreduce_async(const AllreduceArguments& arguments);
+
+  /// The same for the other collectives, which take their numbers among the calls of a tag.
+  Result<Report> collective(const CollectiveArguments& arguments);
+  Result<AsyncAllreduce> collective_async(const CollectiveArguments& arguments);
 
   /// How many of this rank's next calls of `tag` another rank that takes part has ended. Above 0
   /// after a pause of this rank: AllreduceArguments::follows then takes the results one by one,
@@ -225,8 +231,9 @@ class Communicator {
   class State;
   explicit Communicator(std::shared_ptr<State> state);
   AllreduceArguments chosen(AllreduceArguments arguments) const;
-  std::shared_ptr<PendingCall> submit(const AllreduceArguments& arguments, bool waits);
-  Result<Report> run(const AllreduceArguments& arguments);
+  std::shared_ptr<PendingCall> submit(const CallArguments& arguments, bool waits);
+  Result<Report> run(const CallArguments& arguments);
+  Result<AsyncAllreduce> start(const CallArguments& arguments);
   Result<void> run_exact(const AllreduceArguments& arguments, const char* what);
   Result<std::unique_ptr<Communicator>> regroup(Regroup what, Duration deadline);
   std::shared_ptr<State> state_;

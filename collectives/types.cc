@@ -15,6 +15,10 @@ constexpr std::array<std::string_view, kDataTypes> kDataTypeNames = {
 constexpr std::array<std::string_view, kReduceOps> kReduceOpNames = {
     "sum", "avg", "min", "max", "prod", "band", "bor", "bxor", "custom"};
 
+constexpr std::array<std::string_view, kCollectives> kCollectiveNames = {
+    "allreduce", "reduce_scatter", "all_gather", "broadcast",
+    "reduce",    "gather",         "scatter",    "all_to_all"};
+
 /// The value whose number is the index of its name.
 template <typename Value, std::size_t kCount>
 std::optional<Value> parse(std::string_view text,
@@ -42,6 +46,11 @@ std::string_view name(DataType type) {
 std::string_view name(ReduceOp function) {
   const auto number = static_cast<std::size_t>(function);
   return number < kReduceOps ? kReduceOpNames[number] : "unknown";
+}
+
+std::string_view name(Collective collective) {
+  const auto number = static_cast<std::size_t>(collective);
+  return number < kCollectives ? kCollectiveNames[number] : "unknown";
 }
 
 std::string_view name(Algorithm algorithm) {

@@ -47,6 +47,32 @@ enum class ReduceOp : std::uint8_t {
 inline constexpr std::size_t kReduceOps = 9;
 inline constexpr ReduceOp kLastReduceOp = ReduceOp::custom;
 
+/// What a call does (collectives/collective.h).
+enum class Collective : std::uint8_t {
+  allreduce = 0,
+  reduce_scatter = 1,
+  all_gather = 2,
+  broadcast = 3,
+  reduce = 4,
+  gather = 5,
+  scatter = 6,
+  all_to_all = 7,
+};
+inline constexpr std::size_t kCollectives = 8;
+inline constexpr Collective kLastCollective = Collective::all_to_all;
+
+/// Whether it adds up: then the type needs the function.
+constexpr bool reduces(Collective collective) {
+  return collective == Collective::allreduce || collective == Collective::reduce_scatter ||
+         collective == Collective::reduce;
+}
+
+/// Whether one rank differs from the others.
+constexpr bool has_root(Collective collective) {
+  return collective == Collective::broadcast || collective == Collective::reduce ||
+         collective == Collective::gather || collective == Collective::scatter;
+}
+
 /// How an exact AllReduce is made; bounded ones run tar. The algorithms other than tar are in
 /// collectives/engine/schedules/schedule.h.
 enum class Algorithm : std::uint8_t {
@@ -116,6 +142,7 @@ constexpr bool is_defined(DataType type, ReduceOp function) {
 /// prod, and band, bor, bxor, custom.
 std::string_view name(DataType type);
 std::string_view name(ReduceOp function);
+std::string_view name(Collective collective);
 std::string_view name(Algorithm algorithm);
 std::string_view name(Mode mode);
 std::string_view name(Codec codec);

@@ -129,16 +129,16 @@ Result<void> Communicator::State::share_memory(Time deadline) {
                     : Result<std::unique_ptr<hosts::SharedHost>>(fail(sharing.door.error()));
   constexpr std::int32_t kNoRank = std::numeric_limits<std::int32_t>::max();
   std::int32_t without = shared ? kNoRank : sharing.options.self;
-  const auto call =
-      driven_.submit({.input = &without,
-                      .output = &without,
-                      .count = 1,
-                      .type = DataType::int32,
-                      .function = ReduceOp::min,
-                      .tag = kBarrierTag,
-                      .algorithm = Algorithm::tar,
-                      .deadline = std::max<Duration>(deadline - monotonic_now(), 1ms)},
-                     true);
+  const auto call = driven_.submit(
+      AllreduceArguments{.input = &without,
+                         .output = &without,
+                         .count = 1,
+                         .type = DataType::int32,
+                         .function = ReduceOp::min,
+                         .tag = kBarrierTag,
+                         .algorithm = Algorithm::tar,
+                         .deadline = std::max<Duration>(deadline - monotonic_now(), 1ms)},
+      true);
   driver().wait(call);
   if (call->report.status != Status::complete) {
     return fail(Error::Code::unavailable, "split: " + call->report.detail);

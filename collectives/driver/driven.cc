@@ -23,7 +23,7 @@ Driven::~Driven() {
   driver_.remove(engine_);
 }
 
-std::shared_ptr<PendingCall> Driven::submit(const AllreduceArguments& arguments, bool waits) {
+std::shared_ptr<PendingCall> Driven::submit(const CallArguments& arguments, bool waits) {
   const Time asked = monotonic_now();
   Engine& engine = engine_.engine();
   const bool nonfinite = engine.rules().looks_nonfinite(arguments);

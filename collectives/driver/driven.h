@@ -25,7 +25,7 @@ class Driven {
   /// Engine::submit(), or LearntShares::submit() where the call asks for learnt shares. Never waits
   /// for peers. `waits`: the caller calls Driver::wait() next. Null where a call that follows finds
   /// that this rank is not behind. Throws std::bad_alloc. The call has no number then.
-  std::shared_ptr<PendingCall> submit(const AllreduceArguments& arguments, bool waits);
+  std::shared_ptr<PendingCall> submit(const CallArguments& arguments, bool waits);
 
   /// Engine::behind().
   std::uint32_t behind(std::uint32_t tag);

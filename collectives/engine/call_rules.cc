@@ -4,7 +4,7 @@
 
 namespace tarpon {
 
-std::optional<Refusal> CallRules::refusal(const AllreduceArguments& arguments) const {
+std::optional<Refusal> CallRules::refusal(const CallArguments& arguments) const {
   return refusal_of(arguments, {.world = world_,
                                 .slot_bytes = slot_bytes_,
                                 .rotation = mechanisms_.rotation,
@@ -16,7 +16,7 @@ std::optional<Refusal> CallRules::refusal(const AllreduceArguments& arguments) c
 // result. The search is a separate pass over the input: 0.01 ns a byte from L1, 0.03 from the
 // last-level cache (25 MiB: 0.9 ms), 0.14 from memory (AVX-512, one Sapphire Rapids core of a
 // virtual machine; half of memcpy's time). `--without nonfinite` turns it off.
-bool CallRules::looks_nonfinite(const AllreduceArguments& arguments) const {
+bool CallRules::looks_nonfinite(const CallArguments& arguments) const {
   if (!mechanisms_.nonfinite || world_ == 1) return false;
   if (arguments.follows || !may_run_bounded(arguments) || refusal(arguments)) return false;
   // Encoding finds NaN and infinity as well.

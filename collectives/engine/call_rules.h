@@ -20,10 +20,10 @@ class CallRules {
       : world_(world), slot_bytes_(slot_bytes), mechanisms_(mechanisms), host_calls_(host_calls) {}
 
   /// Why a call with these arguments is refused; nullopt when it is not.
-  std::optional<Refusal> refusal(const AllreduceArguments& arguments) const;
+  std::optional<Refusal> refusal(const CallArguments& arguments) const;
 
   /// Searches the input for NaN and infinity if a call with these arguments has to know.
-  bool looks_nonfinite(const AllreduceArguments& arguments) const;
+  bool looks_nonfinite(const CallArguments& arguments) const;
 
  private:
   const std::uint32_t world_;

@@ -90,11 +90,11 @@ Engine::Engine(const EngineOptions& options, Port& port)
 
 Engine::~Engine() = default;
 
-std::shared_ptr<PendingCall> Engine::submit(const AllreduceArguments& arguments, Time now) {
+std::shared_ptr<PendingCall> Engine::submit(const CallArguments& arguments, Time now) {
   return submit(arguments, rules_.looks_nonfinite(arguments), now, now);
 }
 
-std::shared_ptr<PendingCall> Engine::submit(const AllreduceArguments& arguments, bool nonfinite,
+std::shared_ptr<PendingCall> Engine::submit(const CallArguments& arguments, bool nonfinite,
                                             Time asked, Time now, bool held) noexcept {
   if (outstanding() == 0) driven_ = now;
   std::optional<Refusal> refused = rules_.refusal(arguments);
@@ -113,6 +113,7 @@ std::shared_ptr<PendingCall> Engine::submit(const AllreduceArguments& arguments,
   if (arguments.algorithm == Algorithm::automatic) call->arguments.algorithm = Algorithm::tar;
   call->nonfinite = nonfinite;
   call->report.tag = arguments.tag;
+  if (arguments.parts) call->report.collective = arguments.parts->collective;
   if (const CallEnding* const ending = final_ending()) {
     call->report.operation = unbegun_.next_unnumbered(arguments.tag);
     unbegun_.end(*call, *ending, asked, now);

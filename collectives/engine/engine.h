@@ -57,9 +57,9 @@ class Engine {
   /// caller ran between `asked` and `now`, in any thread. The deadline of the call counts from
   /// `asked`. `held`: the call has its number, but it does not begin before release(), and neither
   /// do later calls of its tag. Until then its `shares` may be changed.
-  std::shared_ptr<PendingCall> submit(const AllreduceArguments& arguments, Time now);
-  std::shared_ptr<PendingCall> submit(const AllreduceArguments& arguments, bool nonfinite,
-                                      Time asked, Time now, bool held = false) noexcept;
+  std::shared_ptr<PendingCall> submit(const CallArguments& arguments, Time now);
+  std::shared_ptr<PendingCall> submit(const CallArguments& arguments, bool nonfinite, Time asked,
+                                      Time now, bool held = false) noexcept;
   /// Lets the held calls of `tag` begin, at the next progress().
   void release(std::uint32_t tag) { unbegun_.release(tag); }
   /// The number that the next call of `tag` takes.

@@ -91,6 +91,34 @@ std::optional<Refusal> refusal_of_hosts(const AllreduceArguments& arguments,
       "algorithm auto"};
 }
 
+/// Slots are numbered with 32 bits, the highest numbers have meanings of their own.
+std::uint64_t most_elements(const AllreduceArguments& arguments, const RefusalRules& rules) {
+  return std::uint64_t{0xfffffff0} * rules.slot_bytes / element_bytes(arguments.type);
+}
+
+/// Of a collective other than AllReduce, whose arguments CallArguments has looked at.
+std::optional<Refusal> refusal_of_collective(const CallArguments& arguments,
+                                             const RefusalRules& rules) {
+  const std::string_view what =
+      arguments.parts ? name(arguments.parts->collective) : "a collective";
+  if (!arguments.refusal.empty()) {
+    return Refusal{AbortReason::exception, fmt::format("{}: {}", what, arguments.refusal)};
+  }
+  if (!arguments.wrong.empty()) return Refusal{AbortReason::argument, arguments.wrong};
+  if (arguments.deadline <= Duration::zero()) {
+    return Refusal{AbortReason::deadline,
+                   fmt::format("{}: the deadline must be positive, not {} us", what,
+                               arguments.deadline / 1us)};
+  }
+  const std::uint64_t most = most_elements(arguments, rules);
+  if (arguments.count <= most) return std::nullopt;
+  return Refusal{
+      AbortReason::argument,
+      fmt::format("{} of {} elements: at most {} in one call with {} bytes a slot; split "
+                  "it",
+                  what, arguments.count, most, rules.slot_bytes)};
+}
+
 /// Learnt shares follow measurements, and the order of additions follows the shares.
 std::optional<Refusal> refusal_of_learning(const AllreduceArguments& arguments,
                                            const RefusalRules& rules) {
@@ -102,7 +130,8 @@ std::optional<Refusal> refusal_of_learning(const AllreduceArguments& arguments,
 
 }  // namespace
 
-std::optional<Refusal> refusal_of(const AllreduceArguments& arguments, const RefusalRules& rules) {
+std::optional<Refusal> refusal_of(const CallArguments& arguments, const RefusalRules& rules) {
+  if (arguments.parts || !arguments.wrong.empty()) return refusal_of_collective(arguments, rules);
   if (!arguments.refusal.empty()) {
     return Refusal{AbortReason::exception, "allreduce: " + arguments.refusal};
   }
@@ -157,9 +186,8 @@ std::optional<Refusal> refusal_of(const AllreduceArguments& arguments, const Ref
         AbortReason::argument,
         fmt::format("allreduce of {} elements: the {} buffer is null", arguments.count, absent)};
   }
-  // Slots are numbered with 32 bits, the highest numbers have meanings of their own.
   const std::uint64_t element = element_bytes(arguments.type);
-  const std::uint64_t most = std::uint64_t{0xfffffff0} * rules.slot_bytes / element;
+  const std::uint64_t most = most_elements(arguments, rules);
   if (arguments.count > most) {
     return Refusal{AbortReason::argument,
                    fmt::format("allreduce of {} elements: at most {} in one call with {} bytes a "
@@ -184,7 +212,7 @@ Refusal exception_inside(const std::exception& error) {
 }
 
 void run_alone(PendingCall& call, const std::optional<Refusal>& refused) {
-  const AllreduceArguments& arguments = call.arguments;
+  const CallArguments& arguments = call.arguments;
   Report& report = call.report;
   report.peers.resize(1);
   if (refused) {
@@ -193,9 +221,9 @@ void run_alone(PendingCall& call, const std::optional<Refusal>& refused) {
     report.blamed = {0};
     report.detail = refused->detail;
   } else {
-    if (arguments.output != arguments.input && arguments.count > 0) {
-      std::memcpy(arguments.output, arguments.input, bucket_bytes(arguments));
-    }
+    const std::byte* const from = arguments.bucket_input(0);
+    std::byte* const to = arguments.bucket_output(0);
+    if (to != from && arguments.count > 0) std::memcpy(to, from, bucket_bytes(arguments));
     report.stage = CallStage::result;
     report.peers[0].contributors = 1;
   }

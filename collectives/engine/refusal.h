@@ -28,7 +28,7 @@ struct RefusalRules {
 };
 
 /// Why a call with these arguments is refused; nullopt when it is not.
-std::optional<Refusal> refusal_of(const AllreduceArguments& arguments, const RefusalRules& rules);
+std::optional<Refusal> refusal_of(const CallArguments& arguments, const RefusalRules& rules);
 
 Refusal no_memory();
 Refusal exception_inside(const std::exception& error);

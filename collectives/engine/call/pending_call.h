@@ -4,14 +4,14 @@
 #include <atomic>
 #include <string>
 
-#include "collectives/allreduce.h"
+#include "collectives/engine/call/call_arguments.h"
 
 namespace tarpon {
 
 /// A submitted call. Shared by the caller and the engine; any thread may read `report` once `done`.
 /// The buffers are the caller's then: no piece works on them, and the port points into none.
 struct PendingCall {
-  AllreduceArguments arguments;
+  CallArguments arguments;
   Report report;
   bool nonfinite = false;  // the input holds NaN or infinity; for calls that may run bounded
   std::string note = {};   // for end()

@@ -33,7 +33,10 @@ Unsigned get(std::span<const std::uint8_t, TARPON_SIGNATURE_BYTES> bytes, std::s
   return static_cast<Unsigned>(value);
 }
 
-bool is_parameter(Algorithm algorithm, std::uint8_t value) {
+bool is_parameter(Collective collective, Algorithm algorithm, std::uint8_t value) {
+  if (collective != Collective::allreduce) {
+    return algorithm == Algorithm::tar && (has_root(collective) || value == 0);
+  }
   if (algorithm == Algorithm::tar) return value <= 1;
   const bool needs_one = algorithm == Algorithm::two_level_tar || algorithm == Algorithm::late_rank;
   return needs_one == (value != 0);
@@ -46,8 +49,13 @@ std::string differs(std::string_view field, Value a, Value b) {
 
 }  // namespace
 
-OperationSignature common_signature(const AllreduceArguments& arguments) {
+OperationSignature common_signature(const CallArguments& arguments) {
   OperationSignature result;
+  if (arguments.parts) {
+    result.collective = arguments.parts->collective;
+    result.root = arguments.parts->root;
+    result.shares = arguments.parts->hash();
+  }
   result.type = arguments.type;
   result.function = arguments.function;
   result.count = arguments.count;
@@ -61,13 +69,14 @@ SignatureBytes encode(const OperationSignature& signature) {
   bytes[kTypeAt] = static_cast<std::uint8_t>(signature.type);
   bytes[kFunctionAt] = static_cast<std::uint8_t>(signature.function);
   bytes[kAlgorithmAt] = static_cast<std::uint8_t>(signature.algorithm);
-  bytes[kModeAt] = static_cast<std::uint8_t>(signature.mode);
+  bytes[kModeAt] = static_cast<std::uint8_t>(static_cast<unsigned>(signature.mode) |
+                                             static_cast<unsigned>(signature.collective) << 4);
   put(bytes, kSlotBytesAt, signature.slot_bytes);
   put(bytes, kSharesAt, signature.shares);
   put(bytes, kCountAt, signature.count);
   put(bytes, kEpochAt, signature.epoch);
   bytes[kParameterAt] = static_cast<std::uint8_t>(signature.group_size | signature.late_rank |
-                                                  (signature.learns ? 1 : 0));
+                                                  signature.root | (signature.learns ? 1 : 0));
   bytes[kCodecAt] = static_cast<std::uint8_t>(signature.codec);
   put(bytes, kCustomAt, signature.custom);
   return bytes;
@@ -75,12 +84,14 @@ SignatureBytes encode(const OperationSignature& signature) {
 
 std::optional<OperationSignature> decode(
     std::span<const std::uint8_t, TARPON_SIGNATURE_BYTES> bytes) {
+  const std::uint8_t mode = bytes[kModeAt] & 15, collective = bytes[kModeAt] >> 4;
   const bool known =
       bytes[kTypeAt] < kDataTypes && bytes[kFunctionAt] < kReduceOps &&
       bytes[kAlgorithmAt] >= static_cast<std::uint8_t>(Algorithm::tar) &&
       bytes[kAlgorithmAt] <= static_cast<std::uint8_t>(kLastAlgorithm) &&
-      bytes[kModeAt] <= static_cast<std::uint8_t>(Mode::bounded) &&
-      is_parameter(static_cast<Algorithm>(bytes[kAlgorithmAt]), bytes[kParameterAt]) &&
+      mode <= static_cast<std::uint8_t>(Mode::bounded) && collective < kCollectives &&
+      is_parameter(static_cast<Collective>(collective), static_cast<Algorithm>(bytes[kAlgorithmAt]),
+                   bytes[kParameterAt]) &&
       bytes[kCodecAt] <= static_cast<std::uint8_t>(Codec::hadamard) &&
       (bytes[kFunctionAt] == static_cast<std::uint8_t>(ReduceOp::custom) ||
        get<std::uint32_t>(bytes, kCustomAt) == 0);
@@ -89,7 +100,8 @@ std::optional<OperationSignature> decode(
   signature.type = static_cast<DataType>(bytes[kTypeAt]);
   signature.function = static_cast<ReduceOp>(bytes[kFunctionAt]);
   signature.algorithm = static_cast<Algorithm>(bytes[kAlgorithmAt]);
-  signature.mode = static_cast<Mode>(bytes[kModeAt]);
+  signature.mode = static_cast<Mode>(mode);
+  signature.collective = static_cast<Collective>(collective);
   signature.slot_bytes = get<std::uint16_t>(bytes, kSlotBytesAt);
   signature.shares = get<std::uint16_t>(bytes, kSharesAt);
   signature.count = get<std::uint64_t>(bytes, kCountAt);
@@ -97,7 +109,11 @@ std::optional<OperationSignature> decode(
   const std::uint8_t parameter = bytes[kParameterAt];
   if (signature.algorithm == Algorithm::two_level_tar) signature.group_size = parameter;
   if (signature.algorithm == Algorithm::late_rank) signature.late_rank = parameter;
-  if (signature.algorithm == Algorithm::tar) signature.learns = parameter != 0;
+  if (signature.collective != Collective::allreduce) {
+    signature.root = parameter;
+  } else if (signature.algorithm == Algorithm::tar) {
+    signature.learns = parameter != 0;
+  }
   signature.codec = static_cast<Codec>(bytes[kCodecAt]);
   signature.custom = get<std::uint32_t>(bytes, kCustomAt);
   return signature;
@@ -105,6 +121,10 @@ std::optional<OperationSignature> decode(
 
 std::optional<std::string> first_difference(const OperationSignature& here,
                                             const OperationSignature& there) {
+  if (here.collective != there.collective) {
+    return differs("collective", name(here.collective), name(there.collective));
+  }
+  if (here.root != there.root) return differs("root", here.root, there.root);
   if (here.count != there.count) return differs("count", here.count, there.count);
   if (here.type != there.type) return differs("type", name(here.type), name(there.type));
   if (here.function != there.function)
@@ -122,6 +142,9 @@ std::optional<std::string> first_difference(const OperationSignature& here,
   }
   if (here.learns != there.learns) {
     return differs("learn_shares", here.learns ? 1 : 0, there.learns ? 1 : 0);
+  }
+  if (here.shares != there.shares && here.collective != Collective::allreduce) {
+    return differs("hash of the counts", here.shares, there.shares);
   }
   if (here.shares != there.shares) {
     return differs(here.learns ? "hash of the learnt shares" : "hash of the shares", here.shares,

@@ -7,6 +7,8 @@
 //   bytes   1     1         1          1     2           2       8      2      1   1      4
 //   field   type  function  algorithm  mode  slot bytes  shares  count  epoch  pa  codec  custom
 //
+// `mode` has the mode in its lower half and the collective in the upper one. Collectives other than
+// AllReduce have algorithm tar, the hash of their parts in `shares` and their root in `pa`.
 // `shares` is Shares::hash(). If two ranks have different shares with the same hash, either they
 // cut the bucket alike, or no rank gets a result: some owner waits for more than it is sent.
 // `pa` is the algorithm's parameter: the size of the groups of Algorithm::two_level_tar, 1 + the
@@ -23,18 +25,20 @@
 #include <string>
 
 #include "bpf/wire.h"
-#include "collectives/allreduce.h"
+#include "collectives/engine/call/call_arguments.h"
 #include "collectives/types.h"
 
 namespace tarpon {
 
 struct OperationSignature {
+  Collective collective = Collective::allreduce;
+  Rank root = 0;  // 0 unless the collective has one
   DataType type = DataType::float32;
   ReduceOp function = ReduceOp::sum;
   Algorithm algorithm = Algorithm::tar;
   Mode mode = Mode::exact;
   std::uint16_t slot_bytes = 0;
-  std::uint16_t shares = 0;     // their hash; 0: even
+  std::uint16_t shares = 0;     // their hash, or that of the parts; 0: even
   std::uint64_t count = 0;      // elements
   std::uint16_t epoch = 0;      // of the job's agreed settings
   std::uint8_t group_size = 0;  // 0 unless the algorithm has groups
@@ -47,7 +51,7 @@ struct OperationSignature {
 };
 
 /// The fields that follow from the arguments alone.
-OperationSignature common_signature(const AllreduceArguments& arguments);
+OperationSignature common_signature(const CallArguments& arguments);
 
 using SignatureBytes = std::array<std::uint8_t, TARPON_SIGNATURE_BYTES>;
 

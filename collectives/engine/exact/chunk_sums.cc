@@ -68,7 +68,8 @@ void ChunkSums::store_own() {
     for (const Schedule::Message& message : stage.sends) {
       for (const Schedule::Piece& piece : schedule_.pieces_of(message)) {
         const Schedule::Chunk& chunk = schedule_.chunks[piece.chunk];
-        const bool changes = piece.version < chunk.additions && (piece.version > 0 || in_place);
+        const bool changes = (piece.version < chunk.additions && (piece.version > 0 || in_place)) ||
+                             (chunk.overwritten && in_place);
         if (!changes) continue;
         stored_.expect(piece.chunk, piece.version, sums_.width(piece.partial), bytes_of(piece));
       }

@@ -1,7 +1,12 @@
 #include "collectives/engine/exact/scheduled_call.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cstring>
 #include <utility>
+
+#include "collectives/rank_list.h"
 
 namespace tarpon {
 
@@ -24,10 +29,22 @@ ScheduledCall::~ScheduledCall() {
 }
 
 ScheduledCall::Program ScheduledCall::program_of(const Setting& setting, const PendingCall& call) {
-  const AllreduceArguments& arguments = call.arguments;
+  const CallArguments& arguments = call.arguments;
+  if (arguments.parts) return collective_program(setting, arguments);
   return {.schedule = schedule_of(arguments, setting.world, setting.rank,
                                   setting.mechanisms.rotation ? call.report.operation : 0),
           .input = static_cast<const std::byte*>(arguments.input),
+          .contributors = bit(setting.rank),
+          .function = arguments.function,
+          .others = first_ranks(setting.world) & ~bit(setting.rank)};
+}
+
+/// The buffers of a rank begin where their parts of the bucket do.
+ScheduledCall::Program ScheduledCall::collective_program(const Setting& setting,
+                                                         const CallArguments& arguments) {
+  return {.schedule = collective_schedule(*arguments.parts, setting.world, setting.rank,
+                                          element_bytes(arguments.type)),
+          .input = arguments.bucket_input(setting.rank),
           .contributors = bit(setting.rank),
           .function = arguments.function,
           .others = first_ranks(setting.world) & ~bit(setting.rank)};
@@ -46,7 +63,7 @@ OperationSpec ScheduledCall::specify() {
 
 /// Takes a buffer for partial results if they are not elements.
 ScheduleExecutor ScheduledCall::make_executor(Program program) {
-  const AllreduceArguments& arguments = call_->arguments;
+  const CallArguments& arguments = call_->arguments;
   ScheduleExecutor::Shape shape;
   shape.confirm_above = kConfirmAbove;
   shape.others = program.others;
@@ -54,7 +71,7 @@ ScheduleExecutor ScheduledCall::make_executor(Program program) {
   chunks.input = program.input;
   chunks.contributors = program.contributors;
   chunks.provided = program.provided;
-  chunks.sums.output = static_cast<std::byte*>(arguments.output);
+  chunks.sums.output = arguments.bucket_output(setting_.rank);
   chunks.sums.most_bytes = setting_.slot_bytes;
   chunks.sums.type = arguments.type;
   chunks.sums.function = program.function;
@@ -81,7 +98,7 @@ OperationSignature ScheduledCall::signature() const {
   if (result.algorithm == Algorithm::late_rank) {
     result.late_rank = static_cast<std::uint8_t>(1 + call_->arguments.late_rank);
   }
-  result.shares = call_->arguments.shares.hash();
+  if (!call_->arguments.parts) result.shares = call_->arguments.shares.hash();
   result.slot_bytes = static_cast<std::uint16_t>(setting_.slot_bytes);
   return result;
 }
@@ -126,6 +143,7 @@ void ScheduledCall::finish(Time now) {
   finishing_ = true;
   wake_at_ = kNever;
   if (!copy_for_peers([this, now] { copy_kept(now); }, now)) return;
+  copy_own();
   if (work_.idle()) end_whole(now);
 }
 
@@ -149,6 +167,29 @@ void ScheduledCall::copy_kept(Time now) {
             });
 }
 
+/// Copies what this rank's output has of its own input, as work.
+void ScheduledCall::copy_own() {
+  const CallArguments& arguments = call_->arguments;
+  if (!arguments.parts) return;
+  const std::size_t width = element_bytes(arguments.type);
+  const Range own = arguments.parts->own_copy(setting_.rank).times(width);
+  const std::byte* const from = arguments.bucket_input(setting_.rank) + own.first;
+  std::byte* const to = arguments.bucket_output(setting_.rank) + own.first;
+  if (own.count == 0 || from == to) return;
+  work_.add(own.count, 1, [from, to](std::uint64_t first, std::uint64_t count) {
+    std::memcpy(to + first, from + first, count);
+  });
+}
+
+/// To give data to other ranks may be all that a collective does at this rank.
+void ScheduledCall::note_lacking(std::uint64_t ranks) {
+  Report& report = call_->report;
+  report.status = Status::peer_late;
+  report.late_ranks = ranks_of(ranks);
+  report.detail = fmt::format("no confirmation from {} by the deadline",
+                              rendezvous::rank_list(report.late_ranks));
+}
+
 void ScheduledCall::end_whole(Time now) {
   if (confirmed()) copy_.reset();
   report_end(now);
@@ -156,6 +197,7 @@ void ScheduledCall::end_whole(Time now) {
   // tells the others nothing.
   const bool cut = now >= deadline_ && copy_ == nullptr;
   const std::uint64_t lacking = cut ? endpoint_.view(handle()).unacknowledged() : 0;
+  if (lacking != 0 && call_->arguments.parts) note_lacking(lacking);
   if (lacking != 0) return abort_operation(AbortReason::late, lacking);
   close(std::move(copy_), 0);
 }

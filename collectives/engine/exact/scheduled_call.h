@@ -43,6 +43,7 @@ class ScheduledCall : public RunningCall {
 
  private:
   static Program program_of(const Setting& setting, const PendingCall& call);
+  static Program collective_program(const Setting& setting, const CallArguments& arguments);
   void on_progress(const Event&, Time) override {}
   void finish(Time now) override;
   ScheduleExecutor make_executor(Program program);
@@ -50,6 +51,8 @@ class ScheduledCall : public RunningCall {
   bool confirmed() const;
   bool may_finish(Time now) const;
   void copy_kept(Time now);
+  void copy_own();
+  void note_lacking(std::uint64_t ranks);
   void end_whole(Time now);
 
   std::optional<FloatBufferPool::Buffer> partials_;

@@ -34,6 +34,9 @@ struct Schedule {
     /// version 0 is sent.
     std::uint32_t own_turn = 0;
     bool stored = false;  // the result is made elsewhere; else the last addition makes it
+    /// In place another chunk's result takes the memory of the rank's own contribution, which may
+    /// still have to be sent: that is copied.
+    bool overwritten = false;
 
     std::uint32_t last_version() const { return additions + (stored ? 1 : 0); }
   };

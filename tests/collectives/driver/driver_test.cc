@@ -98,9 +98,11 @@ struct LiveRank {
   LiveRank& operator=(const LiveRank&) = delete;
 
   std::shared_ptr<PendingCall> submit(std::vector<float>& values) {
-    return driven->submit(
-        {.input = values.data(), .output = values.data(), .count = values.size(), .deadline = 60s},
-        false);
+    return driven->submit(AllreduceArguments{.input = values.data(),
+                                             .output = values.data(),
+                                             .count = values.size(),
+                                             .deadline = 60s},
+                          false);
   }
 
   Does does;
@@ -206,8 +208,9 @@ class DriverTest : public testing::Test {
   }
 
   std::shared_ptr<PendingCall> submit(bool waits) {
-    return mine().driven->submit({.input = &value_, .output = &value_, .count = 1, .deadline = 60s},
-                                 waits);
+    return mine().driven->submit(
+        AllreduceArguments{.input = &value_, .output = &value_, .count = 1, .deadline = 60s},
+        waits);
   }
 
   void await(const PendingCall& call) {
@@ -264,8 +267,8 @@ TEST_F(DriverTest, run_thread__calls_of_a_communicator_that_is_split_afterwards_
   SplitLine line(mine().driver, 1, {0, 1});
   Engine engine(options, *line);
   Driven part(mine().driver, engine, options.endpoint, *line, *mine().connection.membership);
-  const auto later =
-      part.submit({.input = &value_, .output = &value_, .count = 1, .deadline = 60s}, false);
+  const auto later = part.submit(
+      AllreduceArguments{.input = &value_, .output = &value_, .count = 1, .deadline = 60s}, false);
   await(*later);
   expect_failed(*later);
 }

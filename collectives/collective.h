@@ -1,0 +1,55 @@
+// The arguments of the collectives beside AllReduce. All of them run exact: repaired until
+// complete.
+//
+// Parts. A collective that collects or distributes works on a buffer with a part for each rank, in
+// the order of ranks: `count` elements each, or counts[r] elements for rank r. A part may be empty.
+//
+//   collective      input                       output
+//   reduce_scatter  all parts                   this rank's part of the reduction of all inputs
+//   all_gather      this rank's part            the parts of all ranks
+//   broadcast       the root's: `count`         `count` elements, those of the root
+//   reduce          `count`                     the root's: the reduction of all inputs
+//   gather          this rank's part            the root's: the parts of all ranks
+//   scatter         the root's: all parts       this rank's part
+//   all_to_all      a part for each rank        a part from each rank; only `count`, no counts
+//
+// A buffer that a rank does not need may be null: the input of broadcast and scatter at other ranks
+// than the root, the output of reduce and gather there.
+//
+// In place: reduce_scatter and scatter with output == input + (elements before this rank's part),
+// all_gather and gather with input == output + the same, the others with input == output. Else
+// input and output lie apart.
+//
+// reduce_scatter adds in the order of AllReduce by TAR: the owner's contribution first, then those
+// of the next ranks. Repeated calls with equal inputs give equal bits. reduce adds in the order of
+// ranks, from the root on.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "collectives/custom_function.h"
+#include "collectives/types.h"
+#include "transport/rank.h"
+#include "transport/time.h"
+
+namespace tarpon {
+
+/// Everything but the buffers is alike on all ranks: a difference is Status::mismatch.
+struct CollectiveArguments {
+  Collective collective = Collective::reduce_scatter;
+  const void* input = nullptr;
+  void* output = nullptr;
+  std::uint64_t count = 0;                 // elements of each part; 0 with `counts`
+  std::vector<std::uint64_t> counts = {};  // of the part of each rank; empty: `count` each
+  Rank root = 0;                           // of broadcast, reduce, gather, scatter; else 0
+  DataType type = DataType::float32;
+  ReduceOp function = ReduceOp::sum;  // of reduce_scatter and reduce
+  CustomFunction custom = {};         // used if `function` is custom
+  std::uint32_t tag = 0;              // as AllreduceArguments::tag; one order with AllReduce
+  Duration deadline = 10s;            // hard, from the call on
+  std::string refusal = {};           // as AllreduceArguments::refusal
+};
+
+}  // namespace tarpon

@@ -1,0 +1,109 @@
+// Turns the arguments of a collective into those of a call, and says what is wrong with them.
+#include "collectives/engine/call/call_arguments.h"
+
+#include <fmt/format.h>
+
+#include <numeric>
+
+namespace tarpon {
+namespace {
+
+bool overlap(const std::byte* a, std::uint64_t a_bytes, const std::byte* b, std::uint64_t b_bytes) {
+  const auto first = reinterpret_cast<std::uintptr_t>(a);
+  const auto second = reinterpret_cast<std::uintptr_t>(b);
+  return first < second + b_bytes && second < first + a_bytes;
+}
+
+/// What is wrong with the shape of `call`, which CollectiveParts::of() needs right; empty: nothing.
+std::string wrong_shape(const CollectiveArguments& call, std::uint32_t world) {
+  const bool has_parts =
+      call.collective != Collective::broadcast && call.collective != Collective::reduce;
+  if (call.collective == Collective::allreduce || call.collective > kLastCollective) {
+    return fmt::format(
+        "collective {}: give one of collectives/collective.h; AllReduce has a call "
+        "of its own",
+        static_cast<unsigned>(call.collective));
+  }
+  if (call.type > kLastDataType) {
+    return fmt::format("element type {} is unknown", static_cast<unsigned>(call.type));
+  }
+  if (call.function > kLastReduceOp) {
+    return fmt::format("function {} is unknown", static_cast<unsigned>(call.function));
+  }
+  if (has_root(call.collective) ? call.root >= world : call.root != 0) {
+    return has_root(call.collective)
+               ? fmt::format("root {} of {} ranks: give one below that", call.root, world)
+               : fmt::format("root {}: it has no root; give 0", call.root);
+  }
+  if (call.counts.empty()) return "";
+  if (!has_parts || call.collective == Collective::all_to_all) return "it takes no counts";
+  if (call.counts.size() != world) {
+    return fmt::format("{} counts for {} ranks: give one for each rank", call.counts.size(), world);
+  }
+  if (call.count != 0) {
+    return fmt::format("count {} beside counts: give 0", call.count);
+  }
+  return "";
+}
+
+/// What is wrong with the function and the buffers of `call`; empty: nothing.
+std::string wrong_buffers(const CollectiveArguments& call, const CollectiveParts& parts,
+                          Rank rank) {
+  if (reduces(call.collective)) {
+    if (!is_defined(call.type, call.function)) {
+      return fmt::format("{} needs integers; the elements are {}", name(call.function),
+                         name(call.type));
+    }
+    if (call.function == ReduceOp::custom && call.custom.combine == nullptr) {
+      return "function custom needs a combine function: custom.combine is null";
+    }
+  }
+  const std::uint64_t width = element_bytes(call.type);
+  const Range input = parts.input(rank).times(width), output = parts.output(rank).times(width);
+  if (input.count > 0 && call.input == nullptr) return "the input buffer is null";
+  if (output.count > 0 && call.output == nullptr) return "the output buffer is null";
+  if (input.count == 0 || output.count == 0) return "";
+  const auto* const from = static_cast<const std::byte*>(call.input);
+  const auto* const to = static_cast<const std::byte*>(call.output);
+  const bool in_place = from + output.first == to + input.first;
+  if (!in_place && overlap(from, input.count, to, output.count)) {
+    return "input and output overlap: put them apart, or in place (collectives/collective.h)";
+  }
+  return "";
+}
+
+/// Whether the sizes of all parts together fit a message.
+bool too_many(const CollectiveArguments& call, std::uint32_t world) {
+  constexpr double kMost = 1ull << 46;  // bytes: 2^32 slots of 16 KiB
+  const double elements = std::accumulate(
+      call.counts.begin(), call.counts.end(), static_cast<double>(call.count) * world,
+      [](double sum, std::uint64_t part) { return sum + static_cast<double>(part); });
+  return elements * static_cast<double>(element_bytes(call.type)) > kMost;
+}
+
+}  // namespace
+
+CallArguments::CallArguments(const CollectiveArguments& call, std::uint32_t world, Rank rank) {
+  input = call.input;
+  output = call.output;
+  type = call.type;
+  tag = call.tag;
+  algorithm = Algorithm::tar;
+  deadline = call.deadline;
+  refusal = call.refusal;
+  wrong = wrong_shape(call, world);
+  if (wrong.empty() && too_many(call, world)) wrong = "more elements than a call takes: split it";
+  if (wrong.empty()) {
+    auto shape = CollectiveParts::of(call, world);
+    count = shape.count;
+    if (reduces(call.collective)) {
+      function = call.function;
+      custom = call.custom;
+    }
+    wrong = wrong_buffers(call, shape, rank);
+    parts = std::make_shared<const CollectiveParts>(std::move(shape));
+  }
+  if (!wrong.empty()) wrong = fmt::format("{}: {}", name(call.collective), wrong);
+}
+
+}  // namespace tarpon

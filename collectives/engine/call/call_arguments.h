@@ -1,0 +1,44 @@
+// The arguments of a call as the engine has them: those of an AllReduce, or of another collective.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "collectives/allreduce.h"
+#include "collectives/collective.h"
+#include "collectives/engine/schedules/collective_parts.h"
+
+namespace tarpon {
+
+/// `count` is that of the bucket: of a collective other than AllReduce, the elements of all parts.
+struct CallArguments : AllreduceArguments {
+  CallArguments() = default;
+  // NOLINTNEXTLINE(google-explicit-constructor): every AllReduce is a call
+  CallArguments(AllreduceArguments call) : AllreduceArguments(std::move(call)) {}
+  /// If `call` is refused, `wrong` says why. REQUIRES: rank < world.
+  CallArguments(const CollectiveArguments& call, std::uint32_t world, Rank rank);
+
+  std::shared_ptr<const CollectiveParts> parts;  // null: an AllReduce
+  std::string wrong;  // why its arguments make no sense, if that was found before
+
+  /// Where element 0 of the bucket would be in the input, and in the output, of `rank`.
+  const std::byte* bucket_input(Rank rank) const {
+    return shifted(static_cast<const std::byte*>(input), parts ? parts->input(rank).first : 0);
+  }
+  std::byte* bucket_output(Rank rank) const {
+    return shifted(static_cast<std::byte*>(output), parts ? parts->output(rank).first : 0);
+  }
+
+ private:
+  /// By arithmetic of integers: the result may lie outside of the buffer.
+  template <typename Byte>
+  Byte* shifted(Byte* buffer, std::uint64_t elements) const {
+    return reinterpret_cast<Byte*>(reinterpret_cast<std::uintptr_t>(buffer) -
+                                   elements * element_bytes(type));
+  }
+};
+
+}  // namespace tarpon

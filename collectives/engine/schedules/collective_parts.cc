@@ -1,0 +1,276 @@
+#include "collectives/engine/schedules/collective_parts.h"
+
+#include <algorithm>
+#include <array>
+
+namespace tarpon {
+namespace {
+
+using Pieces = std::array<Schedule::Piece, 1>;
+
+/// The ranks after `rank`, in order, modulo the world: whom it receives from. It sends in the
+/// reverse order, so at any time a rank sends to one rank that receives from it.
+std::vector<Rank> successors(std::uint32_t world, Rank rank) {
+  std::vector<Rank> ranks;
+  ranks.reserve(world - 1);
+  for (std::uint32_t turn = 1; turn < world; ++turn) {
+    ranks.push_back(static_cast<Rank>((rank + turn) % world));
+  }
+  return ranks;
+}
+
+/// A schedule with a chunk for each rank, its part, and one confirmed stage.
+Schedule with_parts(const CollectiveParts& parts) {
+  Schedule schedule;
+  for (const Range& part : parts.parts) schedule.chunks.push_back({.elements = part});
+  schedule.stages.resize(1);
+  schedule.stages[0].confirmed = true;
+  return schedule;
+}
+
+Schedule reduce_scatter(const CollectiveParts& parts, std::uint32_t world, Rank rank) {
+  Schedule schedule = with_parts(parts);
+  schedule.chunks[rank].additions = world - 1;
+  Schedule::Stage& stage = schedule.stages[0];
+  const std::vector<Rank> from = successors(world, rank);
+  for (std::uint32_t turn = 1; turn < world; ++turn) {
+    const Rank to = from[world - 1 - turn];
+    schedule.add(stage.sends, to, Pieces{{{.chunk = to, .version = 0}}});
+    schedule.add(stage.receives, from[turn - 1], Pieces{{{.chunk = rank, .version = turn}}});
+  }
+  return schedule;
+}
+
+Schedule all_gather(const CollectiveParts& parts, std::uint32_t world, Rank rank) {
+  Schedule schedule = with_parts(parts);
+  Schedule::Stage& stage = schedule.stages[0];
+  stage.alike = true;
+  const std::vector<Rank> from = successors(world, rank);
+  for (std::uint32_t turn = 1; turn < world; ++turn) {
+    schedule.add(stage.sends, from[world - 1 - turn], Pieces{{{.chunk = rank, .version = 0}}});
+    schedule.chunks[from[turn - 1]].stored = true;
+    schedule.add(stage.receives, from[turn - 1], Pieces{{{.chunk = from[turn - 1], .version = 1}}});
+  }
+  return schedule;
+}
+
+Schedule gather(const CollectiveParts& parts, std::uint32_t world, Rank rank) {
+  Schedule schedule = with_parts(parts);
+  Schedule::Stage& stage = schedule.stages[0];
+  if (rank != parts.root) {
+    schedule.add(stage.sends, parts.root, Pieces{{{.chunk = rank, .version = 0}}});
+    return schedule;
+  }
+  for (const Rank from : successors(world, rank)) {
+    schedule.chunks[from].stored = true;
+    schedule.add(stage.receives, from, Pieces{{{.chunk = from, .version = 1}}});
+  }
+  return schedule;
+}
+
+Schedule scatter(const CollectiveParts& parts, std::uint32_t world, Rank rank) {
+  Schedule schedule = with_parts(parts);
+  Schedule::Stage& stage = schedule.stages[0];
+  if (rank != parts.root) {
+    schedule.chunks[rank].stored = true;
+    schedule.add(stage.receives, parts.root, Pieces{{{.chunk = rank, .version = 1}}});
+    return schedule;
+  }
+  for (const Rank to : successors(world, rank)) {
+    schedule.add(stage.sends, to, Pieces{{{.chunk = to, .version = 0}}});
+  }
+  return schedule;
+}
+
+/// Chunk r is the part for rank r; chunk world + r that from rank r.
+Schedule all_to_all(const CollectiveParts& parts, std::uint32_t world, Rank rank) {
+  Schedule schedule = with_parts(parts);
+  for (Schedule::Chunk& chunk : schedule.chunks) chunk.overwritten = true;
+  for (const Range& part : parts.parts) schedule.chunks.push_back({.elements = part});
+  Schedule::Stage& stage = schedule.stages[0];
+  const std::vector<Rank> from = successors(world, rank);
+  for (std::uint32_t turn = 1; turn < world; ++turn) {
+    const Rank to = from[world - 1 - turn];
+    const std::uint32_t received = world + from[turn - 1];
+    schedule.add(stage.sends, to, Pieces{{{.chunk = to, .version = 0}}});
+    schedule.chunks[received].stored = true;
+    schedule.add(stage.receives, from[turn - 1], Pieces{{{.chunk = received, .version = 1}}});
+  }
+  return schedule;
+}
+
+Schedule reduce(const CollectiveParts& parts, std::uint32_t world, Rank rank) {
+  Schedule schedule;
+  schedule.chunks.push_back({.elements = {0, parts.count}});
+  schedule.stages.resize(1);
+  Schedule::Stage& stage = schedule.stages[0];
+  stage.confirmed = true;
+  if (rank != parts.root) {
+    schedule.add(stage.sends, parts.root, Pieces{{{.chunk = 0, .version = 0}}});
+    return schedule;
+  }
+  schedule.chunks[0].additions = world - 1;
+  std::uint32_t turn = 0;
+  for (const Rank from : successors(world, rank)) {
+    schedule.add(stage.receives, from, Pieces{{{.chunk = 0, .version = ++turn}}});
+  }
+  return schedule;
+}
+
+Schedule direct_broadcast(const CollectiveParts& parts, std::uint32_t world, Rank rank) {
+  Schedule schedule;
+  schedule.chunks.push_back({.elements = {0, parts.count}, .stored = rank != parts.root});
+  schedule.stages.resize(1);
+  Schedule::Stage& stage = schedule.stages[0];
+  stage.confirmed = true;
+  if (rank != parts.root) {
+    schedule.add(stage.receives, parts.root, Pieces{{{.chunk = 0, .version = 1}}});
+    return schedule;
+  }
+  for (const Rank to : successors(world, rank)) {
+    schedule.add(stage.sends, to, Pieces{{{.chunk = 0, .version = 0}}});
+  }
+  return schedule;
+}
+
+/// Chunk i goes to the i-th rank after the root, which passes it on to the others.
+Schedule scattered_broadcast(const CollectiveParts& parts, std::uint32_t world, Rank rank,
+                             std::size_t element_bytes) {
+  const ShardLayout layout{parts.count, element_bytes, world - 1};
+  const std::vector<Rank> owners = successors(world, parts.root);
+  Schedule schedule;
+  for (std::uint32_t i = 0; i + 1 < world; ++i) {
+    schedule.chunks.push_back({.elements = layout.elements(i), .stored = rank != parts.root});
+  }
+  schedule.stages.resize(2);
+  for (Schedule::Stage& stage : schedule.stages) stage.confirmed = true;
+  for (std::uint32_t i = 0; i + 1 < world; ++i) {
+    const Pieces from_root{{{.chunk = i, .version = 0}}}, result{{{.chunk = i, .version = 1}}};
+    if (rank == parts.root) {
+      schedule.add(schedule.stages[0].sends, owners[i], from_root);
+    } else if (rank == owners[i]) {
+      schedule.add(schedule.stages[0].receives, parts.root, result);
+    }
+  }
+  if (rank == parts.root) return schedule;
+  const auto own =
+      static_cast<std::uint32_t>(std::find(owners.begin(), owners.end(), rank) - owners.begin());
+  for (std::uint32_t turn = 1; turn + 1 < world; ++turn) {
+    const std::uint32_t from = (own + turn) % (world - 1);
+    const std::uint32_t to = (own + world - 1 - turn) % (world - 1);
+    schedule.add(schedule.stages[1].sends, owners[to], Pieces{{{.chunk = own, .version = 1}}});
+    schedule.add(schedule.stages[1].receives, owners[from],
+                 Pieces{{{.chunk = from, .version = 1}}});
+  }
+  return schedule;
+}
+
+Range part_or_none(const std::vector<Range>& parts, Rank rank) {
+  return rank < parts.size() ? parts[rank] : Range{};
+}
+
+}  // namespace
+
+CollectiveParts CollectiveParts::of(const CollectiveArguments& arguments, std::uint32_t world) {
+  CollectiveParts result;
+  result.collective = arguments.collective;
+  result.root = arguments.root;
+  if (arguments.collective == Collective::broadcast || arguments.collective == Collective::reduce) {
+    result.count = arguments.count;
+    return result;
+  }
+  for (Rank rank = 0; rank < world; ++rank) {
+    const std::uint64_t part = arguments.counts.empty() ? arguments.count : arguments.counts[rank];
+    result.parts.push_back({result.count, part});
+    result.count += part;
+  }
+  return result;
+}
+
+std::uint16_t CollectiveParts::hash() const {
+  const bool even = std::all_of(parts.begin(), parts.end(),
+                                [this](const Range& part) { return part.count == parts[0].count; });
+  if (even) return 0;
+  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+  for (const Range& part : parts) hash = (hash ^ part.count) * 0x100000001b3;
+  const auto folded = static_cast<std::uint16_t>(hash ^ hash >> 16 ^ hash >> 32 ^ hash >> 48);
+  return folded == 0 ? 1 : folded;
+}
+
+Range CollectiveParts::input(Rank rank) const {
+  switch (collective) {
+    case Collective::all_gather:
+    case Collective::gather:
+      return part_or_none(parts, rank);
+    case Collective::broadcast:
+    case Collective::scatter:
+      return rank == root ? Range{0, count} : Range{};
+    case Collective::allreduce:
+    case Collective::reduce_scatter:
+    case Collective::reduce:
+    case Collective::all_to_all:
+      break;
+  }
+  return {0, count};
+}
+
+Range CollectiveParts::output(Rank rank) const {
+  switch (collective) {
+    case Collective::reduce_scatter:
+    case Collective::scatter:
+      return part_or_none(parts, rank);
+    case Collective::reduce:
+    case Collective::gather:
+      return rank == root ? Range{0, count} : Range{};
+    case Collective::allreduce:
+    case Collective::all_gather:
+    case Collective::broadcast:
+    case Collective::all_to_all:
+      break;
+  }
+  return {0, count};
+}
+
+Range CollectiveParts::own_copy(Rank rank) const {
+  switch (collective) {
+    case Collective::all_gather:
+    case Collective::all_to_all:
+      return part_or_none(parts, rank);
+    case Collective::gather:
+    case Collective::scatter:
+      return rank == root ? part_or_none(parts, rank) : Range{};
+    case Collective::broadcast:
+      return rank == root ? Range{0, count} : Range{};
+    case Collective::allreduce:
+    case Collective::reduce_scatter:
+    case Collective::reduce:
+      break;
+  }
+  return {};
+}
+
+Schedule collective_schedule(const CollectiveParts& parts, std::uint32_t world, Rank rank,
+                             std::size_t element_bytes) {
+  switch (parts.collective) {
+    case Collective::reduce_scatter:
+      return reduce_scatter(parts, world, rank);
+    case Collective::all_gather:
+      return all_gather(parts, world, rank);
+    case Collective::reduce:
+      return reduce(parts, world, rank);
+    case Collective::gather:
+      return gather(parts, world, rank);
+    case Collective::scatter:
+      return scatter(parts, world, rank);
+    case Collective::all_to_all:
+      return all_to_all(parts, world, rank);
+    case Collective::allreduce:
+    case Collective::broadcast:
+      break;
+  }
+  const bool small = parts.count * element_bytes < kScatteredBroadcast;
+  return small || world == 2 ? direct_broadcast(parts, world, rank)
+                             : scattered_broadcast(parts, world, rank, element_bytes);
+}
+
+}  // namespace tarpon
