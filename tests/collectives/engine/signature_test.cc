@@ -68,6 +68,27 @@ TEST(SignatureTest, learns__is_the_parameter_of_tar) {
   EXPECT_EQ(decode(encode(signature)), signature);
 }
 
+TEST(SignatureTest, collective__is_in_the_upper_half_of_the_mode_and_its_root_the_parameter) {
+  for (std::size_t number = 0; number < kCollectives; ++number) {
+    OperationSignature signature = example();
+    signature.mode = Mode::exact;
+    signature.collective = static_cast<Collective>(number);
+    if (has_root(signature.collective)) signature.root = 63;
+    const SignatureBytes bytes = encode(signature);
+    EXPECT_EQ(bytes[3], number << 4);
+    EXPECT_EQ(bytes[18], signature.root);
+    EXPECT_EQ(decode(bytes), signature) << name(signature.collective);
+  }
+  OperationSignature rootless = example();
+  rootless.collective = Collective::all_gather;
+  SignatureBytes bytes = encode(rootless);
+  bytes[18] = 1;
+  EXPECT_EQ(decode(bytes), std::nullopt);
+  bytes = encode(example());
+  bytes[3] = kCollectives << 4;
+  EXPECT_EQ(decode(bytes), std::nullopt);
+}
+
 TEST(SignatureTest, decode__refuses_values_it_does_not_know) {
   struct {
     std::size_t at;
