@@ -89,7 +89,61 @@ AllreduceArguments exact_arguments(const SimulatedCall& call) {
   return arguments;
 }
 
-AllreduceArguments arguments_of(const SimulationPlan& plan, SimulatedCall& call, Rank rank) {
+CallArguments collective_arguments(const SimulatedCall& call, std::uint32_t ranks, Rank rank,
+                                   const std::byte* input, std::byte* output) {
+  const std::size_t width = element_bytes(call.type);
+  CollectiveArguments arguments;
+  arguments.collective = call.parts->collective;
+  arguments.root = call.parts->root;
+  arguments.input = input + call.parts->input(rank).first * width;
+  arguments.output = output + call.parts->output(rank).first * width;
+  if (call.parts->parts.empty()) {
+    arguments.count = call.count;
+  } else if (call.parts->collective == Collective::all_to_all) {
+    arguments.count = call.parts->parts[0].count;
+  } else {
+    for (const Range& part : call.parts->parts) arguments.counts.push_back(part.count);
+  }
+  arguments.type = call.type;
+  arguments.function = call.function;
+  arguments.tag = call.tag;
+  arguments.deadline = call.deadline;
+  return {arguments, ranks, rank};
+}
+
+namespace {
+
+/// As arguments_of().
+CallArguments arguments_of_collective(const SimulationPlan& plan, const SimulatedCall& call,
+                                      Rank rank) {
+  std::byte* const output = const_cast<std::byte*>(call.outputs[rank].data());
+  const std::byte* const input = call.in_place ? output : call.inputs[rank].data();
+  CallArguments arguments = collective_arguments(call, plan.ranks, rank, input, output);
+  if (rank != plan.victim) return arguments;
+  if (call.refused) {
+    if (plan.wrong_argument == WrongArgument::deadline) {
+      arguments.deadline = {};
+    } else {
+      arguments.wrong = "wrong, by the plan";
+    }
+  }
+  if (call.mismatched) {
+    auto other = std::make_shared<CollectiveParts>(*call.parts);
+    const bool reduces = call.parts->collective == Collective::reduce;
+    other->collective = reduces ? Collective::broadcast : Collective::reduce;
+    other->parts.clear();
+    other->root = call.parts->root;
+    arguments.input = input;
+    arguments.output = output;
+    arguments.parts = std::move(other);
+  }
+  return arguments;
+}
+
+}  // namespace
+
+CallArguments arguments_of(const SimulationPlan& plan, SimulatedCall& call, Rank rank) {
+  if (call.parts) return arguments_of_collective(plan, call, rank);
   AllreduceArguments arguments = exact_arguments(call);
   arguments.output = call.outputs[rank].data();
   arguments.input = call.in_place ? call.outputs[rank].data() : call.inputs[rank].data();

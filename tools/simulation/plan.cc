@@ -140,6 +140,30 @@ SimulatedCall draw_call(const SimulationPlan& plan, Random& random, Random* late
   return call;
 }
 
+/// Makes an exact call another collective.
+void draw_collective(Random& random, std::uint32_t ranks, SimulatedCall& call) {
+  CollectiveArguments shape;
+  shape.collective = static_cast<Collective>(1 + random.below(kCollectives - 1));
+  if (has_root(shape.collective)) shape.root = static_cast<Rank>(random.below(ranks));
+  const bool even = shape.collective == Collective::all_to_all || random.chance(0.5);
+  if (shape.collective == Collective::broadcast || shape.collective == Collective::reduce) {
+    shape.count = call.count;
+  } else if (even) {
+    shape.count = call.count / ranks;
+  } else {
+    std::uint64_t left = call.count;
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+      const bool last = rank + 1 == ranks;
+      const std::uint64_t part = last ? left : random.chance(0.2) ? 0 : random.below(left + 1);
+      shape.counts.push_back(part);
+      left -= part;
+    }
+  }
+  call.algorithm = Algorithm::tar;
+  call.parts = std::make_shared<const CollectiveParts>(CollectiveParts::of(shape, ranks));
+  call.count = call.parts->count;
+}
+
 /// The shares of an exact call. With FaultKind::mismatch the victim misses measurements of sequence
 /// 0, which may make calls mismatched; the one that is mismatched in any case may be so because the
 /// victim does not learn.
@@ -174,6 +198,7 @@ std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
   Random alone(plan.seed ^ 0x616c6f6e65);
   Random lateness(plan.seed ^ 0x6c6174656e657373);
   Random by_host(plan.seed ^ 0x6279686f7374);
+  Random collectives(plan.seed ^ 0x636f6c6c656374);
   std::vector<ShareLearner> learners;  // by sequence
   for (std::uint32_t i = 0; plan.learns_shares && i < plan.tags; ++i) {
     learners.emplace_back(plan.seed * 8 + i, plan.ranks);
@@ -186,7 +211,9 @@ std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
         draw_call(plan, random, draws_later ? &later : nullptr, sequence, index));
     const bool exact = !call.bounded && !call.calibrates();
     const bool by_hosts = by_host.chance(0.8) && plan.host_place_bytes > 0;
-    if (by_hosts && exact) {
+    if (plan.draws_collectives && exact && collectives.chance(0.7)) {
+      draw_collective(collectives, plan.ranks, call);
+    } else if (by_hosts && exact) {
       call.algorithm = Algorithm::hosts;
     } else if (plan.learns_shares && exact) {
       give_learnt_shares(plan, sequence, alone, learners[sequence], call);
@@ -385,6 +412,7 @@ SimulationPlan plan_simulation(std::uint64_t seed, const FaultSet& allowed) {
   plan.multicast = draw_multicast(seed);
   // A job whose order is fixed refuses learnt shares.
   plan.learns_shares = plan.mechanisms.rotation && draw_learnt_shares(seed, plan.ranks);
+  plan.draws_collectives = seed >= kFirstSeedOfCollectives && !plan.learns_shares;
   plan.host_place_bytes = draw_host(seed);
   plan.hosts = draw_hosts(seed, plan.ranks);
   plan.fresh_tags = draw_fresh_tags(seed);
@@ -394,6 +422,7 @@ SimulationPlan plan_simulation(std::uint64_t seed, const FaultSet& allowed) {
 }
 
 const char* describe_algorithms(const SimulationPlan& plan) {
+  if (plan.draws_collectives) return " of any collective";
   if (plan.host_place_bytes > 0) return " by hosts and any algorithm";
   if (plan.learns_shares) return " with learnt shares";
   return plan.draws_algorithms ? " by any algorithm" : "";

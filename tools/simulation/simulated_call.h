@@ -30,6 +30,9 @@ struct SimulatedCall {
   MissingFill missing = MissingFill::zero;
   bool in_place = false;
   bool bounded = false;  // runs so; contributions are coded values
+  /// Of a collective other than AllReduce; null: an AllReduce. Each rank's buffers have `count`
+  /// elements, those of the whole bucket, whatever part of them it uses.
+  std::shared_ptr<const CollectiveParts> parts;
   Algorithm algorithm = Algorithm::tar;
   std::uint32_t group_size = 0;
   Rank late_rank = 0;
@@ -83,7 +86,12 @@ Duration bound_of(const SimulationPlan& plan, const SimulatedCall& call);
 AllreduceArguments exact_arguments(const SimulatedCall& call);
 
 /// The arguments of `rank`.
-AllreduceArguments arguments_of(const SimulationPlan& plan, SimulatedCall& call, Rank rank);
+CallArguments arguments_of(const SimulationPlan& plan, SimulatedCall& call, Rank rank);
+
+/// Those of a collective other than AllReduce, with buffers of `call.count` elements. REQUIRES:
+/// call.parts.
+CallArguments collective_arguments(const SimulatedCall& call, std::uint32_t ranks, Rank rank,
+                                   const std::byte* input, std::byte* output);
 
 /// Names the call at `rank` in a broken promise.
 std::string describe(const SimulatedCall& call, Rank rank);

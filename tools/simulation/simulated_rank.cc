@@ -186,7 +186,7 @@ void SimulatedRank::run(Time now) {
   work_.start(*engine_, now, local);
 }
 
-std::shared_ptr<PendingCall> SimulatedRank::submit(const AllreduceArguments& arguments, Time now) {
+std::shared_ptr<PendingCall> SimulatedRank::submit(const CallArguments& arguments, Time now) {
   return engine_->submit(arguments, clock_.local(now));
 }
 

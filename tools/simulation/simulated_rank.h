@@ -67,7 +67,7 @@ class SimulatedRank {
   /// Runs the engine until nothing moves, unless a piece of work is under way.
   void run(Time now);
 
-  std::shared_ptr<PendingCall> submit(const AllreduceArguments& arguments, Time now);
+  std::shared_ptr<PendingCall> submit(const CallArguments& arguments, Time now);
   /// Whether another rank has ended the next call of `tag`, as far as this one has heard.
   bool behind(std::uint32_t tag) const { return engine_->behind(tag) > 0; }
   /// Tells the rank, as the control mesh does, that `rank` is dead.

@@ -264,10 +264,17 @@ void Simulation::end_by_broken_port() {
 void Simulation::restart() {
   traffic_.restart();
   ranks_[plan_.victim]->restart();
-  AllreduceArguments arguments = arguments_of(plan_, calls_.front(), plan_.victim);
+  SimulatedCall& first = calls_.front();
+  reborn_ = first.inputs[plan_.victim];
+  std::byte* const buffer = reborn_.data();
+  if (first.parts) {
+    ranks_[plan_.victim]->submit(
+        collective_arguments(first, plan_.ranks, plan_.victim, buffer, buffer), now_);
+    return;
+  }
+  CallArguments arguments = arguments_of(plan_, first, plan_.victim);
   if (arguments.algorithm == Algorithm::hosts) arguments.algorithm = Algorithm::tar;
-  reborn_ = calls_.front().inputs[plan_.victim];
-  arguments.input = arguments.output = reborn_.data();
+  arguments.input = arguments.output = buffer;
   ranks_[plan_.victim]->submit(arguments, now_);
 }
 

@@ -77,6 +77,10 @@ inline constexpr std::uint64_t kFirstSeedOfMulticast = 30'000'000;
 /// Seeds from here on let ranks of a host share memory in half of the plans.
 inline constexpr std::uint64_t kFirstSeedOfHosts = 40'000'000;
 
+/// Seeds from here on draw the other collectives too, in place of exact AllReduces that do not go
+/// over hosts.
+inline constexpr std::uint64_t kFirstSeedOfCollectives = 50'000'000;
+
 /// What a seed stands for; printed so that a failure explains itself.
 struct SimulationPlan {
   std::uint64_t seed = 0;
@@ -104,6 +108,7 @@ struct SimulationPlan {
   bool draws_algorithms = false;  // of exact calls; else all run TAR
   bool multicast = false;         // of messages that are alike for all peers
   /// HostShape::place_bytes: calls may go by hosts; 0: no ranks share a host.
+  bool draws_collectives = false;  // exact calls may be other collectives
   std::uint32_t host_place_bytes = 0;
   std::vector<std::uint8_t> hosts = {};  // by rank: its host
   hosts::HostLayout layout() const { return hosts::HostLayout::by(hosts); }

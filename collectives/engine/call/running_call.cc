@@ -165,8 +165,9 @@ void RunningCall::end_mismatched(Time now) {
 }
 
 void RunningCall::on_abort(const Event& event, Time now) {
-  // A complete result needs no peer any more, but a call of 0 elements has to hear every rank.
-  if (has_all() && call_->arguments.count > 0) return;
+  // The complete result of an AllReduce needs no peer any more, but a call of 0 elements has to
+  // hear every rank.
+  if (has_all() && call_->arguments.count > 0 && !call_->arguments.parts) return;
   if (event.reason == TARPON_ABORT_MISMATCH) {
     if (mismatches_.any()) return;
     mismatches_.add_ended(abort_text(AbortReason::mismatch, {event.peer}));
@@ -260,7 +261,7 @@ void RunningCall::give_up(Rank origin, const std::string& detail, Time now) {
 
 void RunningCall::peers_gone(const Facts& facts, Time now) {
   if (over() || call_->report.mode == Mode::bounded) return;
-  if (closed_.all() && !blame_.unheard()) return;
+  if (closed_.all() && !blame_.unheard() && !owes()) return;
   std::vector<Rank> gone;
   Standing highest = Standing::live;
   std::string text;

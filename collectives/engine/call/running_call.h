@@ -198,6 +198,9 @@ class RunningCall {
   virtual bool advance(Time now) = 0;
   /// Ends the call, whose stages have all closed, and for which every rank was heard.
   virtual void finish(Time now) = 0;
+  /// Whether peers still need data of this rank, and the call is not done without them, although
+  /// its own result is whole.
+  virtual bool owes() const { return false; }
   /// Adds the work that the output still needs. The port holds no packet of the call.
   virtual void complete_output() {}
   /// Passes the times of the finished call to the learnt bounds.

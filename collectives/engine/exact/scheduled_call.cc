@@ -122,6 +122,11 @@ bool ScheduledCall::advance(Time now) {
   return over();
 }
 
+/// To give data to other ranks may be all that a collective does at this rank.
+bool ScheduledCall::owes() const {
+  return call_->arguments.parts != nullptr && endpoint_.view(handle()).unacknowledged() != 0;
+}
+
 /// Whether all receivers have the kept piece.
 bool ScheduledCall::confirmed() const {
   return executor_.confirms_kept() && endpoint_.view(handle()).acknowledged(executor_.kept_stage());
@@ -181,7 +186,7 @@ void ScheduledCall::copy_own() {
   });
 }
 
-/// To give data to other ranks may be all that a collective does at this rank.
+/// Of a call that owes() these ranks data at its deadline.
 void ScheduledCall::note_lacking(std::uint64_t ranks) {
   Report& report = call_->report;
   report.status = Status::peer_late;
@@ -192,12 +197,12 @@ void ScheduledCall::note_lacking(std::uint64_t ranks) {
 
 void ScheduledCall::end_whole(Time now) {
   if (confirmed()) copy_.reset();
-  report_end(now);
   // Ranks that still lack data could not get it any more, and are told. A rank that is evicted
   // tells the others nothing.
   const bool cut = now >= deadline_ && copy_ == nullptr;
   const std::uint64_t lacking = cut ? endpoint_.view(handle()).unacknowledged() : 0;
-  if (lacking != 0 && call_->arguments.parts) note_lacking(lacking);
+  if (lacking != 0 && owes()) note_lacking(lacking);
+  report_end(now);
   if (lacking != 0) return abort_operation(AbortReason::late, lacking);
   close(std::move(copy_), 0);
 }

@@ -45,6 +45,7 @@ class ScheduledCall : public RunningCall {
   static Program program_of(const Setting& setting, const PendingCall& call);
   static Program collective_program(const Setting& setting, const CallArguments& arguments);
   void on_progress(const Event&, Time) override {}
+  bool owes() const override;
   void finish(Time now) override;
   ScheduleExecutor make_executor(Program program);
   bool keeps() const { return executor_.kept_stage() != ScheduleExecutor::kNoStage; }

@@ -110,12 +110,15 @@ class Accounts {
       if (!owned_.share_slice(rank_, peer)) return {};
       return {shard_count(rank_) * width, shard_count(peer) * width};
     }
-    const bool even = arguments_.algorithm == Algorithm::tar && arguments_.shares.even();
+    const bool even =
+        arguments_.algorithm == Algorithm::tar && arguments_.shares.even() && !arguments_.parts;
     if (even || report_.mode == Mode::bounded) {
       return {shard_count(rank_) * width, shard_count(peer) * width};
     }
     if (arguments_.algorithm == Algorithm::hosts) return bytes_by_host(peer);
-    const Schedule schedule = schedule_of(arguments_, plan_.ranks, rank_, number_);
+    const Schedule schedule =
+        arguments_.parts ? collective_schedule(*arguments_.parts, plan_.ranks, rank_, width)
+                         : schedule_of(arguments_, plan_.ranks, rank_, number_);
     const bool partials = needs_partials(arguments_.type, arguments_.function);
     std::array<std::uint64_t, 2> bytes{};
     for (std::size_t stage = 0; stage < schedule.stages.size(); ++stage) {
@@ -228,7 +231,7 @@ class Accounts {
   const SimulatedCall& call_;
   const Rank rank_;
   const Report& report_;
-  const AllreduceArguments& arguments_;
+  const CallArguments& arguments_;
   const std::uint32_t number_;
   const OwnedParts owned_;
 };

@@ -75,4 +75,23 @@ Duration Circumstances::work() const {
   return sum;
 }
 
+bool Circumstances::receives_of_victim(Rank rank) const {
+  return exchanges(rank, &Schedule::Stage::receives);
+}
+
+bool Circumstances::sends_to_victim(Rank rank) const {
+  return exchanges(rank, &Schedule::Stage::sends);
+}
+
+bool Circumstances::exchanges(Rank rank,
+                              std::vector<Schedule::Message> Schedule::Stage::*messages) const {
+  if (!call_.parts) return true;
+  const Schedule schedule =
+      collective_schedule(*call_.parts, plan_.ranks, rank, element_bytes(call_.type));
+  return std::any_of(schedule.stages.begin(), schedule.stages.end(), [&](const auto& stage) {
+    return std::any_of((stage.*messages).begin(), (stage.*messages).end(),
+                       [this](const auto& one) { return one.peer == plan_.victim; });
+  });
+}
+
 }  // namespace tarpon

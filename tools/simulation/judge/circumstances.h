@@ -13,6 +13,9 @@ class Circumstances {
   Circumstances(const SimulationPlan& plan, const SimulatedCall& call) : plan_(plan), call_(call) {}
 
   bool on(FaultKind kind) const { return has(plan_.on, kind); }
+  /// Whether `rank` needs data of the victim, or has some for it. In an AllReduce each rank does.
+  bool receives_of_victim(Rank rank) const;
+  bool sends_to_victim(Rank rank) const;
   bool ended(Rank rank) const { return call_.pending[rank] && call_.pending[rank]->done; }
 
   /// Whether the victim left before it made this call.
@@ -56,6 +59,8 @@ class Circumstances {
   Duration work() const;
 
  private:
+  bool exchanges(Rank rank, std::vector<Schedule::Message> Schedule::Stage::*messages) const;
+
   const SimulationPlan& plan_;
   const SimulatedCall& call_;
 };

@@ -91,6 +91,7 @@ class Judge {
     }
     const Time told = call_.told_left[rank];
     if (told != kNever && !call_.bounded && !plan_.queues() &&
+        (at_.receives_of_victim(rank) || at_.sends_to_victim(rank)) &&
         call_.ended[rank] - std::max(told, call_.submitted[rank]) > 1ms + asleep) {
       violate(rank, "did not end at once, though a rank has left");
     }
@@ -168,6 +169,7 @@ class Judge {
     switch (report.status) {
       case Status::complete:
         if (call_.refused && rank == plan_.victim) return false;
+        if (!at_.receives_of_victim(rank)) return true;
         if ((at_.left_out() || call_.late) && !(call_.bounded && call_.count == 0)) {
           // All that a late rank needs may have come before the others gave the call up.
           return (call_.bounded || rank == plan_.victim) && !at_.left_out();
@@ -255,8 +257,12 @@ class Judge {
 std::string describe(const SimulatedCall& call, Rank rank) {
   const bool tar = call.algorithm == Algorithm::tar;
   return fmt::format("tag {} {} {} ({}{}{} {} x {}) rank {}", call.tag,
-                     call.live ? "live call" : "call", call.number, tar ? "" : name(call.algorithm),
-                     tar ? "" : " ", name(call.function), name(call.type), call.count, rank);
+                     call.live ? "live call" : "call", call.number,
+                     call.parts ? name(call.parts->collective)
+                     : tar      ? ""
+                                : name(call.algorithm),
+                     tar && !call.parts ? "" : " ", name(call.function), name(call.type),
+                     call.count, rank);
 }
 
 bool has_result(const Report& report) {

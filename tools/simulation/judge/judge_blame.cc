@@ -57,6 +57,7 @@ class BlameJudge {
                          FaultKind::drift, FaultKind::nonfinite});
     if (!call_.late || call_.bounded || !alone) return;
     const bool victim = rank_ == plan_.victim;
+    if (report_.status == Status::complete && !victim && !at_.receives_of_victim(rank_)) return;
     const std::vector<Rank>& named = victim ? report_.blamed : report_.late_ranks;
     const bool said = report_.status == (victim ? Status::aborted : Status::peer_late);
     if (!said || named != std::vector<Rank>{plan_.victim}) {

@@ -107,6 +107,7 @@ class Results {
 
   template <typename T>
   void judge_exact() {
+    if (call_.parts) return judge_collective<T>();
     if (call_.algorithm != Algorithm::tar || !call_.shares.even()) return judge_scheduled<T>();
     const ShardLayout layout{call_.count, sizeof(T), plan_.ranks};
     for (std::uint32_t shard = 0; shard < plan_.ranks; ++shard) {
@@ -117,6 +118,51 @@ class Results {
             reduce_over<T>(all_ranks(plan_.ranks), plan_.ranks, owner, call_.function,
                            [&](Rank rank) { return element_at<T>(call_.inputs[rank], i); });
         if (!judge_element(i, expected)) return;
+      }
+    }
+  }
+
+  /// What element `i` of the output of `rank` has to be. Elements are those of the bucket.
+  template <typename T>
+  T collective_result(Rank rank, Rank part, std::uint64_t i) const {
+    const CollectiveParts& parts = *call_.parts;
+    switch (parts.collective) {
+      case Collective::reduce_scatter:
+      case Collective::reduce:
+        return reduce_over<T>(all_ranks(plan_.ranks), plan_.ranks,
+                              parts.collective == Collective::reduce ? parts.root : rank,
+                              call_.function,
+                              [&](Rank r) { return element_at<T>(call_.inputs[r], i); });
+      case Collective::all_to_all: {
+        const std::uint64_t place = i - parts.parts[part].first;
+        return element_at<T>(call_.inputs[part], parts.parts[rank].first + place);
+      }
+      case Collective::broadcast:
+      case Collective::scatter:
+        return element_at<T>(call_.inputs[parts.root], i);
+      case Collective::all_gather:
+      case Collective::gather:
+      case Collective::allreduce:
+        break;
+    }
+    return element_at<T>(call_.inputs[part], i);
+  }
+
+  template <typename T>
+  void judge_collective() {
+    const CollectiveParts& parts = *call_.parts;
+    for (Rank rank = 0; rank < plan_.ranks; ++rank) {
+      if (!has_result(rank)) continue;
+      const Range output = parts.output(rank);
+      Rank part = 0;
+      for (std::uint64_t i = output.first; i < output.end(); ++i) {
+        while (part < parts.parts.size() && i >= parts.parts[part].end()) ++part;
+        const T expected = collective_result<T>(rank, part, i);
+        const T got = element_at<T>(call_.outputs[rank], i);
+        if (std::memcmp(&got, &expected, sizeof got) == 0) continue;
+        violate(rank,
+                fmt::format("element {} is {}, not {}", i, SumOf<T>{got}, SumOf<T>{expected}));
+        break;
       }
     }
   }
