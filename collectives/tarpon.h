@@ -1,4 +1,4 @@
-/* The C interface of Tarpon: AllReduce among the ranks of a job. C99 and C++.
+/* The C interface of Tarpon: AllReduce and other collectives among the ranks of a job. C99 and C++.
  *
  *   tarpon_communicator* job;
  *   tarpon_arguments call = {.size = sizeof call};
@@ -326,6 +326,39 @@ typedef struct tarpon_arguments {
                           rank has the text. Buffers are not touched */
 } tarpon_arguments;
 
+/* What a collective does: who needs which buffer. A part belongs to a rank; parts lie one after
+ * another, in the order of ranks. */
+typedef enum tarpon_collective_kind {
+  TARPON_REDUCE_SCATTER = 1, /* input: all parts; output: this rank's part of the reduction */
+  TARPON_ALL_GATHER = 2,     /* input: this rank's part; output: all parts */
+  TARPON_BROADCAST = 3,      /* input: `count` elements, at the root; output: these */
+  TARPON_REDUCE = 4,         /* input: `count` elements; output: at the root, their reduction */
+  TARPON_GATHER = 5,         /* input: this rank's part; output: at the root, all parts */
+  TARPON_SCATTER = 6,        /* input: at the root, all parts; output: this rank's part */
+  TARPON_ALL_TO_ALL = 7 /* input: a part for each rank; output: a part from each; no `counts` */
+} tarpon_collective_kind;
+
+/* What a caller asks of another collective than AllReduce. All but the buffers is alike on all
+ * ranks. In place: the smaller buffer is this rank's part of the larger one, or both are one. */
+typedef struct tarpon_collective_arguments {
+  size_t size;            /* sizeof(tarpon_collective_arguments) */
+  const void* input;      /* unchanged unless it is the output as well; may be NULL where unused */
+  void* output;           /* may be NULL where unused */
+  uint64_t count;         /* elements of each part; 0 with `counts` */
+  const uint64_t* counts; /* elements of the part of each rank, as many as there are ranks; NULL:
+                             `count` each. Read only while the call is started */
+  uint32_t collective;    /* tarpon_collective_kind */
+  uint32_t root;          /* of BROADCAST, REDUCE, GATHER and SCATTER; else 0 */
+  uint32_t type;          /* tarpon_data_type */
+  uint32_t function;      /* tarpon_function, of REDUCE_SCATTER and REDUCE */
+  uint32_t tag;           /* calls of one tag match in order, AllReduces too */
+  uint32_t custom_id;     /* TARPON_CUSTOM: names the function */
+  int64_t deadline_us;    /* hard limit of the call. It has no default */
+  tarpon_combine custom_combine; /* TARPON_CUSTOM: the function */
+  void* custom_context;          /* its last argument; the caller's until the call has ended */
+  const char* refusal;           /* as that of tarpon_arguments */
+} tarpon_collective_arguments;
+
 /* A report in numbers. Masks have bit r set for rank r. */
 typedef struct tarpon_summary {
   size_t size;     /* sizeof(tarpon_summary) */
@@ -513,6 +546,23 @@ TARPON_API int tarpon_allreduce(tarpon_communicator* communicator,
  * thread. */
 TARPON_API int tarpon_allreduce_start(tarpon_communicator* communicator,
                                       const tarpon_arguments* arguments, tarpon_call** call);
+
+/* Runs another collective than AllReduce; exact, with repair, deadline and blame. Blocks until the
+ * call has ended. A rank may be done while others still run: an OK says that its output is defined,
+ * and that the ranks which need its data have it, or that the library keeps a copy for them.
+ *
+ * arguments  what is asked; copied. The buffers belong to the caller again on return
+ * report     as that of tarpon_allreduce()
+ *
+ * Returns and errors as tarpon_allreduce(). Any thread. */
+TARPON_API int tarpon_collective(tarpon_communicator* communicator,
+                                 const tarpon_collective_arguments* arguments,
+                                 tarpon_report** report);
+
+/* Starts the same call, as tarpon_allreduce_start() does. Any thread. */
+TARPON_API int tarpon_collective_start(tarpon_communicator* communicator,
+                                       const tarpon_collective_arguments* arguments,
+                                       tarpon_call** call);
 
 /* Sets *done to 1 when the call has ended, else to 0. Does not block.
  *

@@ -104,6 +104,89 @@ int with_job(tarpon_communicator* handle, const char* function, Body body) noexc
   });
 }
 
+/// How AllReduces are made of the arguments of C.
+struct AllreduceCalls {
+  static constexpr const char* kStruct = "tarpon_arguments";
+
+  static std::optional<std::string> wrong(const tarpon_arguments& given) noexcept {
+    return wrong_members(given);
+  }
+  static auto run(Communicator& job, const tarpon_arguments& known) {
+    return job.allreduce(translate(known));
+  }
+  static auto start(Communicator& job, const tarpon_arguments& known) {
+    return job.allreduce_async(translate(known));
+  }
+};
+
+/// The same of the other collectives.
+struct CollectiveCalls {
+  static constexpr const char* kStruct = "tarpon_collective_arguments";
+
+  static std::optional<std::string> wrong(const tarpon_collective_arguments& given) noexcept {
+    try {
+      return unknown_members(given, kStruct);
+    } catch (const std::exception&) {
+      return AllreduceArguments::kNoMemory;
+    }
+  }
+  static auto run(Communicator& job, const tarpon_collective_arguments& known) {
+    return job.collective(translate(known, job.world_size()));
+  }
+  static auto start(Communicator& job, const tarpon_collective_arguments& known) {
+    return job.collective_async(translate(known, job.world_size()));
+  }
+};
+
+/// Runs a call. `function`: the name that a refusal begins with.
+template <typename Calls, typename Arguments>
+int run(tarpon_communicator* communicator, const char* function, Calls, const Arguments* arguments,
+        tarpon_report** report) noexcept {
+  return with_job(communicator, function, [&](Communicator& job) {
+    if (arguments == nullptr) return failed_pointer(function, "arguments");
+    if (auto wrong = wrong_size(*arguments, Calls::kStruct)) {
+      return failed(TARPON_ERROR_INVALID_ARGUMENT, *wrong);
+    }
+    const Arguments known = known_part(*arguments);
+    if (auto unknown = Calls::wrong(*arguments)) {
+      auto refused = job.allreduce(refused_call(known.tag));
+      if (!refused) return failed(refused.error());
+      refused->detail = *unknown;
+      hand_over(*std::move(refused), report);
+      return failed(TARPON_ERROR_INVALID_ARGUMENT, *unknown);
+    }
+    auto ended = Calls::run(job, known);
+    if (!ended) return failed(ended.error());
+    return hand_over(*std::move(ended), report);
+  });
+}
+
+/// Starts a call.
+template <typename Calls, typename Arguments>
+int start(tarpon_communicator* communicator, const char* function, Calls,
+          const Arguments* arguments, tarpon_call** call) noexcept {
+  return with_job(communicator, function, [&](Communicator& job) {
+    if (arguments == nullptr) return failed_pointer(function, "arguments");
+    if (auto wrong = wrong_size(*arguments, Calls::kStruct)) {
+      return failed(TARPON_ERROR_INVALID_ARGUMENT, *wrong);
+    }
+    const Arguments known = known_part(*arguments);
+    std::unique_ptr<tarpon_call> handle(new (std::nothrow) tarpon_call);
+    const auto unknown = Calls::wrong(*arguments);
+    if (unknown || call == nullptr || !handle) {
+      (void)job.allreduce_async(refused_call(known.tag));
+      if (unknown) return failed(TARPON_ERROR_INVALID_ARGUMENT, *unknown);
+      if (call == nullptr) return failed_pointer(function, "call");
+      return failed(TARPON_ERROR_NO_MEMORY, "no memory");
+    }
+    auto started = Calls::start(job, known);
+    if (!started) return failed(started.error());
+    handle->async.emplace(*std::move(started));
+    *call = handle.release();
+    return kOk;
+  });
+}
+
 int connect(const Result<CommunicatorOptions>& options, tarpon_communicator** place) {
   if (!options) return failed(options.error());
   return hand_over(Communicator::connect(*options), place);
@@ -221,47 +304,22 @@ const char* tarpon_multicast(const tarpon_communicator* communicator) {
 
 int tarpon_allreduce(tarpon_communicator* communicator, const tarpon_arguments* arguments,
                      tarpon_report** report) {
-  return with_job(communicator, __func__, [&](Communicator& job) {
-    if (arguments == nullptr) return failed_pointer("tarpon_allreduce", "arguments");
-    if (auto wrong = wrong_size(*arguments, "tarpon_arguments")) {
-      return failed(TARPON_ERROR_INVALID_ARGUMENT, *wrong);
-    }
-    const tarpon_arguments known = known_part(*arguments);
-    if (auto unknown = wrong_members(*arguments)) {
-      auto refused = job.allreduce(refused_call(known.tag));
-      if (!refused) return failed(refused.error());
-      refused->detail = *unknown;
-      hand_over(*std::move(refused), report);
-      return failed(TARPON_ERROR_INVALID_ARGUMENT, *unknown);
-    }
-    auto ended = job.allreduce(translate(known));
-    if (!ended) return failed(ended.error());
-    return hand_over(*std::move(ended), report);
-  });
+  return run(communicator, __func__, AllreduceCalls(), arguments, report);
 }
 
 int tarpon_allreduce_start(tarpon_communicator* communicator, const tarpon_arguments* arguments,
                            tarpon_call** call) {
-  return with_job(communicator, __func__, [&](Communicator& job) {
-    if (arguments == nullptr) return failed_pointer("tarpon_allreduce_start", "arguments");
-    if (auto wrong = wrong_size(*arguments, "tarpon_arguments")) {
-      return failed(TARPON_ERROR_INVALID_ARGUMENT, *wrong);
-    }
-    const tarpon_arguments known = known_part(*arguments);
-    std::unique_ptr<tarpon_call> handle(new (std::nothrow) tarpon_call);
-    const auto unknown = wrong_members(*arguments);
-    if (unknown || call == nullptr || !handle) {
-      (void)job.allreduce_async(refused_call(known.tag));
-      if (unknown) return failed(TARPON_ERROR_INVALID_ARGUMENT, *unknown);
-      if (call == nullptr) return failed_pointer("tarpon_allreduce_start", "call");
-      return failed(TARPON_ERROR_NO_MEMORY, "no memory");
-    }
-    auto started = job.allreduce_async(translate(known));
-    if (!started) return failed(started.error());
-    handle->async.emplace(*std::move(started));
-    *call = handle.release();
-    return kOk;
-  });
+  return start(communicator, __func__, AllreduceCalls(), arguments, call);
+}
+
+int tarpon_collective(tarpon_communicator* communicator,
+                      const tarpon_collective_arguments* arguments, tarpon_report** report) {
+  return run(communicator, __func__, CollectiveCalls(), arguments, report);
+}
+
+int tarpon_collective_start(tarpon_communicator* communicator,
+                            const tarpon_collective_arguments* arguments, tarpon_call** call) {
+  return start(communicator, __func__, CollectiveCalls(), arguments, call);
 }
 
 int tarpon_test(const tarpon_call* call, int* done) {

@@ -20,6 +20,14 @@ constexpr bool same(C c, Cpp cpp) {
   return static_cast<unsigned>(c) == static_cast<unsigned>(cpp);
 }
 
+static_assert(same(TARPON_REDUCE_SCATTER, Collective::reduce_scatter) &&
+              same(TARPON_ALL_GATHER, Collective::all_gather) &&
+              same(TARPON_BROADCAST, Collective::broadcast) &&
+              same(TARPON_REDUCE, Collective::reduce) && same(TARPON_GATHER, Collective::gather) &&
+              same(TARPON_SCATTER, Collective::scatter) &&
+              same(TARPON_ALL_TO_ALL, Collective::all_to_all) &&
+              same(TARPON_ALL_TO_ALL, kLastCollective));
+
 static_assert(same(TARPON_FLOAT32, DataType::float32) && same(TARPON_FLOAT64, DataType::float64) &&
               same(TARPON_INT32, DataType::int32) && same(TARPON_INT64, DataType::int64) &&
               same(TARPON_FLOAT16, DataType::float16) &&
@@ -277,6 +285,30 @@ AllreduceArguments translate(const tarpon_arguments& from) noexcept {
     refused.refusal = AllreduceArguments::kNoMemory;
     return refused;
   }
+}
+
+CollectiveArguments translate(const tarpon_collective_arguments& from,
+                              std::uint32_t world) noexcept {
+  CollectiveArguments to;
+  to.collective = to_enum<Collective>(from.collective);
+  to.input = from.input;
+  to.output = from.output;
+  to.count = from.count;
+  to.root = to_rank(from.root);
+  to.type = to_enum<DataType>(from.type);
+  to.function = to_enum<ReduceOp>(from.function);
+  to.custom = {from.custom_id,
+               reinterpret_cast<decltype(CustomFunction::combine)>(from.custom_combine),
+               from.custom_context};
+  to.tag = from.tag;
+  to.deadline = from_us(from.deadline_us);
+  try {
+    if (from.counts != nullptr) to.counts.assign(from.counts, from.counts + world);
+    if (given(from.refusal)) to.refusal = from.refusal;
+  } catch (const std::exception&) {
+    to.refusal = AllreduceArguments::kNoMemory;  // short enough to need no memory
+  }
+  return to;
 }
 
 AllreduceArguments refused_call(std::uint32_t tag) {

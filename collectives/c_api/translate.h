@@ -30,6 +30,10 @@ Rank to_rank(std::uint32_t number);
 /// memory is refused, the result is a call that the engine refuses for that reason.
 AllreduceArguments translate(const tarpon_arguments& from) noexcept;
 
+/// The same of another collective, in a job of `world` ranks.
+CollectiveArguments translate(const tarpon_collective_arguments& from,
+                              std::uint32_t world) noexcept;
+
 /// A call that the engine refuses: it takes its number, and ends on all ranks. Needs no memory.
 AllreduceArguments refused_call(std::uint32_t tag);
 

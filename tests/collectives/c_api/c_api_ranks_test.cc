@@ -42,6 +42,73 @@ TEST_F(CApi, summary__of_an_older_and_a_newer_header) {
   });
 }
 
+TEST_F(CApi, collective__each_one_with_counts_and_a_root) {
+  on_both([&](std::size_t rank) {
+    const std::vector<float> all = {1, 2, 3, 4, 5};
+    const std::uint64_t counts[] = {2, 3};
+    const std::size_t first = rank == 0 ? 0 : 2, own = counts[rank];
+    const std::vector<float> mine(all.begin() + static_cast<std::ptrdiff_t>(first),
+                                  all.begin() + static_cast<std::ptrdiff_t>(first + own));
+    std::vector<float> out(5);
+    tarpon_collective_arguments call{};
+    call.size = sizeof call;
+    call.counts = counts;
+    call.deadline_us = 20 * kSecond;
+    call.input = all.data();
+    call.output = out.data();
+    call.collective = TARPON_REDUCE_SCATTER;
+    ASSERT_EQ(tarpon_collective(ranks_[rank], &call, nullptr), TARPON_OK) << tarpon_error_text();
+    for (std::size_t i = 0; i < own; ++i) EXPECT_EQ(out[i], 2 * mine[i]);
+    call.input = mine.data();
+    for (const std::uint32_t gathers : {TARPON_ALL_GATHER, TARPON_GATHER}) {
+      call.collective = gathers;
+      call.root = gathers == TARPON_GATHER ? 1 : 0;
+      out.assign(5, 0);
+      tarpon_call* started = nullptr;
+      ASSERT_EQ(tarpon_collective_start(ranks_[rank], &call, &started), TARPON_OK);
+      ASSERT_EQ(tarpon_wait(started, nullptr), TARPON_OK) << tarpon_error_text();
+      tarpon_call_free(started);
+      EXPECT_EQ(out, gathers == TARPON_ALL_GATHER || rank == 1 ? all : std::vector<float>(5));
+    }
+    call.collective = TARPON_SCATTER;
+    call.input = rank == 1 ? all.data() : nullptr;
+    ASSERT_EQ(tarpon_collective(ranks_[rank], &call, nullptr), TARPON_OK) << tarpon_error_text();
+    EXPECT_EQ(std::vector<float>(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(own)),
+              mine);
+    call.counts = nullptr;
+    call.count = 5;
+    call.collective = TARPON_BROADCAST;
+    out.assign(5, 0);
+    ASSERT_EQ(tarpon_collective(ranks_[rank], &call, nullptr), TARPON_OK) << tarpon_error_text();
+    EXPECT_EQ(out, all);
+    call.collective = TARPON_REDUCE;
+    call.input = all.data();
+    call.output = rank == 1 ? out.data() : nullptr;
+    call.function = TARPON_MAX;
+    ASSERT_EQ(tarpon_collective(ranks_[rank], &call, nullptr), TARPON_OK) << tarpon_error_text();
+  });
+}
+
+TEST_F(CApi, collective__what_makes_no_sense_is_refused_and_later_calls_match) {
+  on_both([&](std::size_t rank) {
+    float in[4] = {1, 2, 3, 4}, out[4];
+    tarpon_collective_arguments call{};
+    call.size = sizeof call;
+    call.input = in, call.output = out;
+    call.count = 2;
+    call.collective = 99;
+    call.deadline_us = 20 * kSecond;
+    EXPECT_EQ(tarpon_collective(ranks_[rank], &call, nullptr), TARPON_ERROR_NO_RESULT);
+    EXPECT_THAT(tarpon_error_text(), HasSubstr("collective 99"));
+    call.collective = TARPON_ALL_TO_ALL;
+    ASSERT_EQ(tarpon_collective(ranks_[rank], &call, nullptr), TARPON_OK) << tarpon_error_text();
+    EXPECT_EQ(out[0], rank == 0 ? 1 : 3);
+    call.size = 4;
+    EXPECT_EQ(tarpon_collective(ranks_[rank], &call, nullptr), TARPON_ERROR_INVALID_ARGUMENT);
+    EXPECT_THAT(tarpon_error_text(), HasSubstr("sizeof(tarpon_collective_arguments)"));
+  });
+}
+
 TEST_F(CApi, follow__takes_the_results_that_a_rank_missed) {
   constexpr std::uint32_t kMissed = 3;
   constexpr std::uint64_t kCount = 50'000;

@@ -66,6 +66,18 @@ static void check_calls(tarpon_communicator* job, uint32_t rank, float expected)
   REQUIRE(data[COUNT / 2] == expected);
   tarpon_call_free(call);
 
+  tarpon_collective_arguments broadcast = {.size = sizeof broadcast};
+  broadcast.collective = TARPON_BROADCAST;
+  broadcast.input = broadcast.output = data;
+  broadcast.count = COUNT;
+  broadcast.deadline_us = SECONDS(20);
+  fill(data, rank);
+  REQUIRE(tarpon_collective(job, &broadcast, NULL) == TARPON_OK);
+  REQUIRE(data[0] == 1 && data[COUNT - 1] == 1);
+  REQUIRE(tarpon_collective_start(job, &broadcast, &call) == TARPON_OK);
+  REQUIRE(tarpon_wait(call, NULL) == TARPON_OK);
+  tarpon_call_free(call);
+
   REQUIRE(tarpon_behind(job, 0, &behind) == TARPON_OK && behind == 0);
   REQUIRE(tarpon_set_loss_target(job, 0.01) == TARPON_OK);
   REQUIRE(tarpon_set_loss_target(job, 1) == TARPON_ERROR_INVALID_ARGUMENT);
