@@ -23,6 +23,10 @@
 // reduce_scatter adds in the order of AllReduce by TAR: the owner's contribution first, then those
 // of the next ranks. Repeated calls with equal inputs give equal bits. reduce adds in the order of
 // ranks, from the root on.
+//
+// Memory beside the buffers: of reduce at the root (ranks - 2) times `count` elements at most, of
+// reduce_scatter (ranks - 2) times this rank's part; as much of it is touched as comes early. Of
+// all_to_all in place a copy of the input.
 #pragma once
 
 #include <cstdint>

@@ -175,14 +175,23 @@ std::uint32_t Communicator::behind(std::uint32_t tag) const {
   return state_->driven().behind(tag);
 }
 
+/// Where memory for it is refused, a call that the engine refuses for that reason.
+CallArguments Communicator::call_of(const CollectiveArguments& arguments) const {
+  try {
+    return {arguments, world_size(), rank()};
+  } catch (const std::bad_alloc&) {
+    return AllreduceArguments{.tag = arguments.tag, .refusal = AllreduceArguments::kNoMemory};
+  }
+}
+
 Result<Report> Communicator::collective(const CollectiveArguments& arguments) {
   if (auto free = check_tag(arguments.tag); !free) return fail(free.error());
-  return run(CallArguments(arguments, world_size(), rank()));
+  return run(call_of(arguments));
 }
 
 Result<AsyncAllreduce> Communicator::collective_async(const CollectiveArguments& arguments) {
   if (auto free = check_tag(arguments.tag); !free) return fail(free.error());
-  return start(CallArguments(arguments, world_size(), rank()));
+  return start(call_of(arguments));
 }
 
 Result<Report> Communicator::run(const CallArguments& arguments) {

@@ -1,4 +1,4 @@
-// The library's front door: a job's ranks, and AllReduce among them.
+// The library's front door: a job's ranks, and AllReduce and other collectives among them.
 //
 //   auto options = CommunicatorOptions::from_environment();        // or for_rank()
 //   if (!options) return report(options.error());
@@ -231,6 +231,7 @@ class Communicator {
   class State;
   explicit Communicator(std::shared_ptr<State> state);
   AllreduceArguments chosen(AllreduceArguments arguments) const;
+  CallArguments call_of(const CollectiveArguments& arguments) const;
   std::shared_ptr<PendingCall> submit(const CallArguments& arguments, bool waits);
   Result<Report> run(const CallArguments& arguments);
   Result<AsyncAllreduce> start(const CallArguments& arguments);

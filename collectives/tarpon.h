@@ -339,7 +339,8 @@ typedef enum tarpon_collective_kind {
 } tarpon_collective_kind;
 
 /* What a caller asks of another collective than AllReduce. All but the buffers is alike on all
- * ranks. In place: the smaller buffer is this rank's part of the larger one, or both are one. */
+ * ranks. In place: the smaller buffer begins where this rank's part of the larger one does, or both
+ * are one. */
 typedef struct tarpon_collective_arguments {
   size_t size;            /* sizeof(tarpon_collective_arguments) */
   const void* input;      /* unchanged unless it is the output as well; may be NULL where unused */
@@ -549,7 +550,8 @@ TARPON_API int tarpon_allreduce_start(tarpon_communicator* communicator,
 
 /* Runs another collective than AllReduce; exact, with repair, deadline and blame. Blocks until the
  * call has ended. A rank may be done while others still run: an OK says that its output is defined,
- * and that the ranks which need its data have it, or that the library keeps a copy for them.
+ * and that the ranks which need its data have it, can fetch it from the library, or have given the
+ * call up.
  *
  * arguments  what is asked; copied. The buffers belong to the caller again on return
  * report     as that of tarpon_allreduce()

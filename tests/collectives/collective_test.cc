@@ -6,6 +6,7 @@
 
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/support/live_job.h"
@@ -295,6 +296,30 @@ TEST(Collectives, one_rank__copies) {
     expect_complete(ranks[0]->collective(
         {.collective = collective, .input = in.data(), .output = out.data(), .count = 100}));
     EXPECT_EQ(out, in) << name(collective);
+  }
+}
+
+TEST(Collectives, rank_that_leaves__is_named_by_those_that_owe_it_data) {
+  for (const Collective collective : {Collective::broadcast, Collective::scatter}) {
+    const Ranks ranks = connect(3, Datapath::automatic);
+    ASSERT_EQ(ranks.size(), 3u);
+    on_all(3, [&](Rank rank) {
+      if (rank == 2) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        EXPECT_TRUE(ranks[rank]->close(20s));
+        return;
+      }
+      Floats in(300), out(300);
+      const auto report = ranks[rank]->collective({.collective = collective,
+                                                   .input = in.data(),
+                                                   .output = out.data(),
+                                                   .count = 100,
+                                                   .deadline = 20s});
+      ASSERT_TRUE(report);
+      if (rank == 1 && report->status == Status::complete) return;
+      EXPECT_EQ(report->status, Status::peer_left) << name(collective) << ": " << report->detail;
+      EXPECT_EQ(report->blamed, std::vector<Rank>{2});
+    });
   }
 }
 

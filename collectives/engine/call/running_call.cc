@@ -166,8 +166,10 @@ void RunningCall::end_mismatched(Time now) {
 
 void RunningCall::on_abort(const Event& event, Time now) {
   // The complete result of an AllReduce needs no peer any more, but a call of 0 elements has to
-  // hear every rank.
-  if (has_all() && call_->arguments.count > 0 && !call_->arguments.parts) return;
+  // hear every rank. Of another collective the peers that give it up may lack what this rank sends.
+  const bool needs_none = has_all() && call_->arguments.count > 0;
+  const bool late = event.reason == TARPON_ABORT_LATE;
+  if (needs_none && (late ? !owes() : !call_->arguments.parts)) return;
   if (event.reason == TARPON_ABORT_MISMATCH) {
     if (mismatches_.any()) return;
     mismatches_.add_ended(abort_text(AbortReason::mismatch, {event.peer}));
@@ -182,11 +184,13 @@ void RunningCall::on_abort(const Event& event, Time now) {
 void RunningCall::on_late_abort(const Event& event, Time now) {
   const bool cut_off = blame_.is_cut_off(event);
   if (!cut_off && (event.ranks & bit(setting_.rank)) != 0) {
-    return end_aborted(AbortReason::late, bit(setting_.rank),
-                       fmt::format("rank {} gave the call up at its deadline, before it had the "
-                                   "data of this rank",
-                                   event.peer),
-                       now);
+    return end_aborted(
+        AbortReason::late, bit(setting_.rank),
+        fmt::format("rank {} gave the call up at its deadline, before it had {} of "
+                    "this rank",
+                    event.peer,
+                    call_->arguments.parts ? "the data or the confirmation" : "the data"),
+        now);
   }
   Report& report = call_->report;
   report.status = Status::peer_late;

@@ -77,6 +77,10 @@ class RunningCall {
   void end(Status status, std::string detail, Time now);
   /// Ends it as aborted by `origin`, and tells the peers.
   void give_up(Rank origin, const std::string& detail, Time now);
+  /// Call it before the endpoint hears that `rank` is dead, evicted or has left.
+  void peer_goes(Rank rank) {
+    if (!over()) loses(rank);
+  }
   /// Ends it as peer_dead, evicted or peer_left, if it runs exact and its result needs a rank that
   /// `facts` exclude.
   void peers_gone(const Facts& facts, Time now);
@@ -201,6 +205,8 @@ class RunningCall {
   /// Whether peers still need data of this rank, and the call is not done without them, although
   /// its own result is whole.
   virtual bool owes() const { return false; }
+  /// peer_goes() of a call that is not over.
+  virtual void loses(Rank) {}
   /// Adds the work that the output still needs. The port holds no packet of the call.
   virtual void complete_output() {}
   /// Passes the times of the finished call to the learnt bounds.

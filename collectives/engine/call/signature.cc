@@ -54,7 +54,9 @@ OperationSignature common_signature(const CallArguments& arguments) {
   if (arguments.parts) {
     result.collective = arguments.parts->collective;
     result.root = arguments.parts->root;
-    result.shares = arguments.parts->hash();
+    const std::uint64_t hash = arguments.parts->hash();
+    result.shares = static_cast<std::uint16_t>(hash);
+    result.custom = static_cast<std::uint32_t>(hash >> 16);
   }
   result.type = arguments.type;
   result.function = arguments.function;
@@ -93,7 +95,7 @@ std::optional<OperationSignature> decode(
       is_parameter(static_cast<Collective>(collective), static_cast<Algorithm>(bytes[kAlgorithmAt]),
                    bytes[kParameterAt]) &&
       bytes[kCodecAt] <= static_cast<std::uint8_t>(Codec::hadamard) &&
-      (bytes[kFunctionAt] == static_cast<std::uint8_t>(ReduceOp::custom) ||
+      (bytes[kFunctionAt] == static_cast<std::uint8_t>(ReduceOp::custom) || collective != 0 ||
        get<std::uint32_t>(bytes, kCustomAt) == 0);
   if (!known) return std::nullopt;
   OperationSignature signature;
@@ -129,7 +131,11 @@ std::optional<std::string> first_difference(const OperationSignature& here,
   if (here.type != there.type) return differs("type", name(here.type), name(there.type));
   if (here.function != there.function)
     return differs("function", name(here.function), name(there.function));
-  if (here.custom != there.custom) return differs("custom function", here.custom, there.custom);
+  const bool same_parts =
+      here.collective == Collective::allreduce || here.function == ReduceOp::custom;
+  if (here.custom != there.custom && same_parts) {
+    return differs("custom function", here.custom, there.custom);
+  }
   if (here.mode != there.mode) return differs("mode", name(here.mode), name(there.mode));
   if (here.algorithm != there.algorithm) {
     return differs("algorithm", name(here.algorithm), name(there.algorithm));
@@ -143,7 +149,8 @@ std::optional<std::string> first_difference(const OperationSignature& here,
   if (here.learns != there.learns) {
     return differs("learn_shares", here.learns ? 1 : 0, there.learns ? 1 : 0);
   }
-  if (here.shares != there.shares && here.collective != Collective::allreduce) {
+  if (here.collective != Collective::allreduce &&
+      (here.shares != there.shares || here.custom != there.custom)) {
     return differs("hash of the counts", here.shares, there.shares);
   }
   if (here.shares != there.shares) {

@@ -8,7 +8,8 @@
 //   field   type  function  algorithm  mode  slot bytes  shares  count  epoch  pa  codec  custom
 //
 // `mode` has the mode in its lower half and the collective in the upper one. Collectives other than
-// AllReduce have algorithm tar, the hash of their parts in `shares` and their root in `pa`.
+// AllReduce have algorithm tar, and their root in `pa`. A hash of their parts lies in `shares` and,
+// unless the function is the caller's own, in `custom`.
 // `shares` is Shares::hash(). If two ranks have different shares with the same hash, either they
 // cut the bucket alike, or no rank gets a result: some owner waits for more than it is sent.
 // `pa` is the algorithm's parameter: the size of the groups of Algorithm::two_level_tar, 1 + the
@@ -45,7 +46,7 @@ struct OperationSignature {
   std::uint8_t late_rank = 0;   // 1 + that rank; 0 unless the algorithm has one
   bool learns = false;          // the shares are learnt; false unless the algorithm is tar
   Codec codec = Codec::none;
-  std::uint32_t custom = 0;  // CustomFunction::id; 0 unless the function is custom
+  std::uint32_t custom = 0;  // CustomFunction::id, or more of the hash of the parts; else 0
 
   bool operator==(const OperationSignature&) const = default;
 };

@@ -124,7 +124,15 @@ bool ScheduledCall::advance(Time now) {
 
 /// To give data to other ranks may be all that a collective does at this rank.
 bool ScheduledCall::owes() const {
-  return call_->arguments.parts != nullptr && endpoint_.view(handle()).unacknowledged() != 0;
+  if (call_->arguments.parts == nullptr) return false;
+  const OperationView view = endpoint_.view(handle());
+  const std::vector<Rank> lost = ranks_of(lost_receivers_);
+  return view.unacknowledged() != 0 ||
+         std::any_of(lost.begin(), lost.end(), [&](Rank rank) { return view.takes_no_part(rank); });
+}
+
+void ScheduledCall::loses(Rank rank) {
+  lost_receivers_ |= endpoint_.view(handle()).unacknowledged() & bit(rank);
 }
 
 /// Whether all receivers have the kept piece.
@@ -148,7 +156,6 @@ void ScheduledCall::finish(Time now) {
   finishing_ = true;
   wake_at_ = kNever;
   if (!copy_for_peers([this, now] { copy_kept(now); }, now)) return;
-  copy_own();
   if (work_.idle()) end_whole(now);
 }
 
@@ -172,15 +179,16 @@ void ScheduledCall::copy_kept(Time now) {
             });
 }
 
-/// Copies what this rank's output has of its own input, as work.
-void ScheduledCall::copy_own() {
+/// Copies what this rank's output has of its own input.
+void ScheduledCall::complete_output() {
   const CallArguments& arguments = call_->arguments;
-  if (!arguments.parts) return;
+  if (!arguments.parts || call_->report.status != Status::complete) return;
   const std::size_t width = element_bytes(arguments.type);
   const Range own = arguments.parts->own_copy(setting_.rank).times(width);
+  if (own.count == 0) return;
   const std::byte* const from = arguments.bucket_input(setting_.rank) + own.first;
   std::byte* const to = arguments.bucket_output(setting_.rank) + own.first;
-  if (own.count == 0 || from == to) return;
+  if (from == to) return;
   work_.add(own.count, 1, [from, to](std::uint64_t first, std::uint64_t count) {
     std::memcpy(to + first, from + first, count);
   });

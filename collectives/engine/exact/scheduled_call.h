@@ -46,21 +46,23 @@ class ScheduledCall : public RunningCall {
   static Program collective_program(const Setting& setting, const CallArguments& arguments);
   void on_progress(const Event&, Time) override {}
   bool owes() const override;
+  void loses(Rank rank) override;
+  void complete_output() override;
   void finish(Time now) override;
   ScheduleExecutor make_executor(Program program);
   bool keeps() const { return executor_.kept_stage() != ScheduleExecutor::kNoStage; }
   bool confirmed() const;
   bool may_finish(Time now) const;
   void copy_kept(Time now);
-  void copy_own();
   void note_lacking(std::uint64_t ranks);
   void end_whole(Time now);
 
   std::optional<FloatBufferPool::Buffer> partials_;
   ScheduleExecutor executor_;
-  std::unique_ptr<Retained> copy_;  // of the kept piece, until the endpoint keeps it
-  Time settle_at_ = kNever;         // until then confirmations may save the copy
-  bool finishing_ = false;          // the kept piece is being copied, or has been
+  std::unique_ptr<Retained> copy_;    // of the kept piece, until the endpoint keeps it
+  Time settle_at_ = kNever;           // until then confirmations may save the copy
+  std::uint64_t lost_receivers_ = 0;  // ranks that went before they had confirmed
+  bool finishing_ = false;            // the kept piece is being copied, or has been
 };
 
 }  // namespace tarpon

@@ -187,13 +187,13 @@ CollectiveParts CollectiveParts::of(const CollectiveArguments& arguments, std::u
   return result;
 }
 
-std::uint16_t CollectiveParts::hash() const {
+std::uint64_t CollectiveParts::hash() const {
   const bool even = std::all_of(parts.begin(), parts.end(),
                                 [this](const Range& part) { return part.count == parts[0].count; });
   if (even) return 0;
   std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
   for (const Range& part : parts) hash = (hash ^ part.count) * 0x100000001b3;
-  const auto folded = static_cast<std::uint16_t>(hash ^ hash >> 16 ^ hash >> 32 ^ hash >> 48);
+  const std::uint64_t folded = (hash ^ hash >> 48) & 0xffffffffffff;
   return folded == 0 ? 1 : folded;
 }
 

@@ -22,8 +22,8 @@ struct CollectiveParts {
   /// REQUIRES: arguments that are not refused; a world >= 1.
   static CollectiveParts of(const CollectiveArguments& arguments, std::uint32_t world);
 
-  /// A hash of the parts; 0 where all have the same size.
-  std::uint16_t hash() const;
+  /// A hash of the parts, of 48 bits; 0 where all have the same size.
+  std::uint64_t hash() const;
 
   /// The elements of the bucket that the input and the output of `rank` have; none where the rank
   /// has no such buffer. all_to_all: the input's bucket is another one than the output's.
