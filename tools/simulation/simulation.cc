@@ -66,6 +66,7 @@ class Simulation {
   bool idle(Rank rank) const;
   Time next_crash_news() const;
   Time next_news() const;
+  bool end_leaving();
   void tell_news();
   void crash();
   void end_by_broken_port();
@@ -209,11 +210,16 @@ Time Simulation::next_news() const {
   return next;
 }
 
+/// Lets the victim go, if it has left and nothing keeps it. Returns whether it went.
+bool Simulation::end_leaving() {
+  if (plan_.leave_at == kNever || !leaving_.run(now_, idle(plan_.victim))) return false;
+  traffic_.dead();
+  ranks_[plan_.victim]->crash();
+  return true;
+}
+
 void Simulation::tell_news() {
-  if (plan_.leave_at != kNever && leaving_.run(now_, idle(plan_.victim))) {
-    traffic_.dead();
-    ranks_[plan_.victim]->crash();
-  }
+  end_leaving();
   if (next_news() > now_) return;
   for (Rank rank = 0; rank < plan_.ranks; ++rank) {
     if (told_out_[rank] || plan_.evicted_at(rank) > now_) continue;
@@ -319,7 +325,8 @@ void Simulation::run_all() {
 bool Simulation::advance(Time limit) {
   if (++steps_ > kMostSteps) return false;
   const Time next = next_event();
-  if (next == kNever || next > limit) return false;
+  if (next == kNever) return end_leaving();  // its last call may just have ended
+  if (next > limit) return false;
   now_ = std::max(next, now_ + 1ns);
   network_.advance_to(now_);
   return true;

@@ -163,7 +163,8 @@ class Judge {
       return report.status == live_status(rank) || report.status == Status::partial;
     }
     if (call_.live) return report.status == live_status(rank);
-    if (call_.mismatched && call_.count > 1 && at_.news_is_in_time()) {
+    if (call_.mismatched && call_.count > 1 && at_.news_is_in_time() &&
+        at_.receives_of_victim(rank)) {
       return report.status == Status::mismatch;
     }
     switch (report.status) {
