@@ -445,7 +445,6 @@ void Engine::learn(const Fact& fact, Time now) {
   move_hosted(now);
   handle_events(now);  // a result that is whole needs no peer
   note_absent(fact.rank);
-  for (const auto& operation : running_) operation->peer_goes(fact.rank);
   if (facts_.of(fact.rank).serves) {
     endpoint_.peer_left(fact.rank, fact.next_numbers, now);
     departures_.left(fact.rank, fact.next_numbers);

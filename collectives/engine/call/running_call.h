@@ -77,17 +77,14 @@ class RunningCall {
   void end(Status status, std::string detail, Time now);
   /// Ends it as aborted by `origin`, and tells the peers.
   void give_up(Rank origin, const std::string& detail, Time now);
-  /// Call it before the endpoint hears that `rank` is dead, evicted or has left.
-  void peer_goes(Rank rank) {
-    if (!over()) loses(rank);
-  }
   /// Ends it as peer_dead, evicted or peer_left, if it runs exact and its result needs a rank that
   /// `facts` exclude.
   void peers_gone(const Facts& facts, Time now);
   /// Ends it now because this rank is evicted: as evicted unless its result is whole.
   void evicted(const std::string& detail, Time now);
-  /// Notes that it may have waited for `rank`, which is dead or suspect: it teaches nothing.
-  void rank_absent(Rank rank) {
+  /// Notes that it may have waited for `rank`, which is dead or suspect: it teaches nothing. Call
+  /// it before the endpoint hears that the rank is gone.
+  virtual void rank_absent(Rank rank) {
     gone_ |= bit(rank);
     waited_in_vain_ = true;
   }
@@ -205,8 +202,6 @@ class RunningCall {
   /// Whether peers still need data of this rank, and the call is not done without them, although
   /// its own result is whole.
   virtual bool owes() const { return false; }
-  /// peer_goes() of a call that is not over.
-  virtual void loses(Rank) {}
   /// Adds the work that the output still needs. The port holds no packet of the call.
   virtual void complete_output() {}
   /// Passes the times of the finished call to the learnt bounds.

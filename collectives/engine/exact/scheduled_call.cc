@@ -131,8 +131,9 @@ bool ScheduledCall::owes() const {
          std::any_of(lost.begin(), lost.end(), [&](Rank rank) { return view.takes_no_part(rank); });
 }
 
-void ScheduledCall::loses(Rank rank) {
-  lost_receivers_ |= endpoint_.view(handle()).unacknowledged() & bit(rank);
+void ScheduledCall::rank_absent(Rank rank) {
+  RunningCall::rank_absent(rank);
+  if (!over()) lost_receivers_ |= endpoint_.view(handle()).unacknowledged() & bit(rank);
 }
 
 /// Whether all receivers have the kept piece.

@@ -22,6 +22,8 @@ class ScheduledCall : public RunningCall {
                 Endpoint& endpoint, Time submitted, Time now);
   ~ScheduledCall() override;
 
+  void rank_absent(Rank rank) override;
+
  protected:
   /// What runs.
   struct Program {
@@ -46,7 +48,6 @@ class ScheduledCall : public RunningCall {
   static Program collective_program(const Setting& setting, const CallArguments& arguments);
   void on_progress(const Event&, Time) override {}
   bool owes() const override;
-  void loses(Rank rank) override;
   void complete_output() override;
   void finish(Time now) override;
   ScheduleExecutor make_executor(Program program);
@@ -61,7 +62,7 @@ class ScheduledCall : public RunningCall {
   ScheduleExecutor executor_;
   std::unique_ptr<Retained> copy_;    // of the kept piece, until the endpoint keeps it
   Time settle_at_ = kNever;           // until then confirmations may save the copy
-  std::uint64_t lost_receivers_ = 0;  // ranks that went before they had confirmed
+  std::uint64_t lost_receivers_ = 0;  // absent ranks that had not confirmed
   bool finishing_ = false;            // the kept piece is being copied, or has been
 };
 
