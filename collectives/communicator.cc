@@ -37,6 +37,17 @@ Error not_behind(std::uint32_t tag) {
                       tag)};
 }
 
+/// The arguments of a call. Where memory for them is refused, a call that the engine refuses for
+/// that reason.
+template <typename Arguments, typename... Place>
+CallArguments call_of(const Arguments& arguments, Place... place) {
+  try {
+    return CallArguments(arguments, place...);
+  } catch (const std::bad_alloc&) {
+    return AllreduceArguments{.tag = arguments.tag, .refusal = AllreduceArguments::kNoMemory};
+  }
+}
+
 Result<void> start_progress(Driver& driver) {
   try {
     driver.start_thread();
@@ -130,7 +141,7 @@ void Communicator::poll(Duration wait) {
 
 Result<Report> Communicator::allreduce(const AllreduceArguments& arguments) {
   if (auto free = check_tag(arguments.tag); !free) return fail(free.error());
-  return run(arguments);
+  return run(call_of(arguments));
 }
 
 AllreduceArguments Communicator::chosen(AllreduceArguments arguments) const {
@@ -175,23 +186,14 @@ std::uint32_t Communicator::behind(std::uint32_t tag) const {
   return state_->driven().behind(tag);
 }
 
-/// Where memory for it is refused, a call that the engine refuses for that reason.
-CallArguments Communicator::call_of(const CollectiveArguments& arguments) const {
-  try {
-    return {arguments, world_size(), rank()};
-  } catch (const std::bad_alloc&) {
-    return AllreduceArguments{.tag = arguments.tag, .refusal = AllreduceArguments::kNoMemory};
-  }
-}
-
 Result<Report> Communicator::collective(const CollectiveArguments& arguments) {
   if (auto free = check_tag(arguments.tag); !free) return fail(free.error());
-  return run(call_of(arguments));
+  return run(call_of(arguments, world_size(), rank()));
 }
 
 Result<AsyncAllreduce> Communicator::collective_async(const CollectiveArguments& arguments) {
   if (auto free = check_tag(arguments.tag); !free) return fail(free.error());
-  return start(call_of(arguments));
+  return start(call_of(arguments, world_size(), rank()));
 }
 
 Result<Report> Communicator::run(const CallArguments& arguments) {
@@ -204,7 +206,7 @@ Result<Report> Communicator::run(const CallArguments& arguments) {
 
 Result<AsyncAllreduce> Communicator::allreduce_async(const AllreduceArguments& arguments) {
   if (auto free = check_tag(arguments.tag); !free) return fail(free.error());
-  return start(arguments);
+  return start(call_of(arguments));
 }
 
 Result<AsyncAllreduce> Communicator::start(const CallArguments& arguments) {

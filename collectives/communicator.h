@@ -231,7 +231,6 @@ class Communicator {
   class State;
   explicit Communicator(std::shared_ptr<State> state);
   AllreduceArguments chosen(AllreduceArguments arguments) const;
-  CallArguments call_of(const CollectiveArguments& arguments) const;
   std::shared_ptr<PendingCall> submit(const CallArguments& arguments, bool waits);
   Result<Report> run(const CallArguments& arguments);
   Result<AsyncAllreduce> start(const CallArguments& arguments);
