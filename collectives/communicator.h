@@ -111,7 +111,8 @@ class Communicator {
   /// while measurements are exchanged.
   Result<AsyncAllreduce> allreduce_async(const AllreduceArguments& arguments);
 
-  /// The same for the other collectives, which take their numbers among the calls of a tag.
+  /// As allreduce() and allreduce_async(), for the other collectives. They take numbers of their
+  /// tag, as AllReduces do.
   Result<Report> collective(const CollectiveArguments& arguments);
   Result<AsyncAllreduce> collective_async(const CollectiveArguments& arguments);
 

@@ -46,9 +46,9 @@ struct CommunicatorOptions {
   /// Source ports that this rank sends from to each peer, for networks that limit each flow: 1, 2,
   /// 4 or 8. 0: four for large messages if a trial shows that four carry more than one.
   std::uint32_t flows = 0;
-  /// Threads that work for the UDP datapaths of this rank, 1 to kMaxLanes: that which drives it,
-  /// and others, which send large messages in its place. 0: by the processors that the ranks of
-  /// this machine may use (lanes_by_processors()), one on 2. RankInfo::lanes has the number.
+  /// Threads that work for the UDP datapaths of this rank, 1 to kMaxLanes: the driver, and threads
+  /// that send large messages for it. 0: by the processors that the ranks of this machine may use
+  /// (lanes_by_processors()), for example 1 on 2. RankInfo::lanes has the number.
   std::uint32_t lanes = 0;
   /// Ports of all sockets of this rank that others send to or connect to, for networks that let
   /// only some pass. Default: the kernel chooses.

@@ -264,9 +264,9 @@ typedef struct tarpon_options {
   /* Silence after which a rank is left out of bounded calls until it is heard again (300 ms); 10 ms
    * or more; alike on all. Below 50 ms a busy machine looks silent. */
   int64_t silent_after_us;
-  /* Threads that work for the datapath of this rank, 1 to 4: that which drives it, and others,
-   * which send large messages in its place; AF_XDP has 1. 0: by the processors that it may use, or
-   * as TARPON_LANES says where the environment is read. */
+  /* Threads that work for the datapath of this rank, 1 to 4: the driver, and threads that send
+   * large messages for it; AF_XDP has 1. 0: by the processors that this process may use, or as
+   * TARPON_LANES says where the environment is read. */
   uint32_t lanes;
   uint32_t reserved; /* 0 */
 } tarpon_options;
@@ -553,7 +553,8 @@ TARPON_API int tarpon_allreduce_start(tarpon_communicator* communicator,
  * and that the ranks which need its data have it, can fetch it from the library, or have given the
  * call up.
  *
- * arguments  what is asked; copied. The buffers belong to the caller again on return
+ * arguments  the collective, its buffers and its options; copied. On return the buffers belong to
+ *            the caller again
  * report     as that of tarpon_allreduce()
  *
  * Returns and errors as tarpon_allreduce(). Any thread. */

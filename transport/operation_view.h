@@ -39,7 +39,7 @@ class OperationView {
   /// mark has no data of the rank that set it.
   Marks marks() const;
 
-  /// Whether peers run the operation in a later epoch: nothing of theirs can be used.
+  /// Whether peers run the operation in a later epoch. This rank cannot use their data then.
   bool is_stranded() const;
 
   /// Whether `stage` is closed. A late rank that fetches more than it waited for opens it again.

@@ -249,6 +249,13 @@ Rank to_rank(std::uint32_t number) {
 
 namespace {
 
+/// Functions of C throw nothing.
+template <typename Arguments>
+CustomFunction custom_of(const Arguments& from) {
+  return {from.custom_id, reinterpret_cast<decltype(CustomFunction::combine)>(from.custom_combine),
+          from.custom_context};
+}
+
 AllreduceArguments translated(const tarpon_arguments& from) {
   AllreduceArguments to;
   to.input = from.input;
@@ -256,10 +263,7 @@ AllreduceArguments translated(const tarpon_arguments& from) {
   to.count = from.count;
   to.type = to_enum<DataType>(from.type);
   to.function = to_enum<ReduceOp>(from.function);
-  // Functions of C throw nothing.
-  to.custom = {from.custom_id,
-               reinterpret_cast<decltype(CustomFunction::combine)>(from.custom_combine),
-               from.custom_context};
+  to.custom = custom_of(from);
   to.tag = from.tag;
   to.mode = to_enum<Mode>(from.mode);
   to.algorithm = to_enum<Algorithm>(from.algorithm);
@@ -297,9 +301,7 @@ CollectiveArguments translate(const tarpon_collective_arguments& from,
   to.root = to_rank(from.root);
   to.type = to_enum<DataType>(from.type);
   to.function = to_enum<ReduceOp>(from.function);
-  to.custom = {from.custom_id,
-               reinterpret_cast<decltype(CustomFunction::combine)>(from.custom_combine),
-               from.custom_context};
+  to.custom = custom_of(from);
   to.tag = from.tag;
   to.deadline = from_us(from.deadline_us);
   try {

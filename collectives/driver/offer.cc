@@ -35,8 +35,8 @@ std::string network_name() {
   return boot + " " + name.data();
 }
 
-/// The threads without which a rank cannot work: that of the control mesh, the one that makes
-/// progress, and those that send, if their number is given.
+/// The threads that a rank needs: for the control mesh, for progress, and a number of lanes that is
+/// given. Lanes by default are as many as can be started.
 unsigned threads_of(const CommunicatorOptions& options) {
   const std::uint32_t senders = std::max(options.lanes, 1u) - 1;
   if (options.rendezvous.world_size == 1) return senders;

@@ -34,13 +34,6 @@ std::optional<std::string> unknown_value(const AllreduceArguments& arguments) {
   return std::nullopt;
 }
 
-/// Whether [a, a + bytes) and [b, b + bytes) share a byte, but are not the same.
-bool overlap(const void* a, const void* b, std::uint64_t bytes) {
-  const auto first = reinterpret_cast<std::uintptr_t>(a);
-  const auto second = reinterpret_cast<std::uintptr_t>(b);
-  return first != second && (first < second ? second - first : first - second) < bytes;
-}
-
 std::optional<Refusal> refusal_of_late_rank(const AllreduceArguments& arguments,
                                             std::uint32_t world) {
   const auto late = static_cast<std::uint32_t>(arguments.late_rank);
@@ -194,7 +187,9 @@ std::optional<Refusal> refusal_of(const CallArguments& arguments, const RefusalR
                                "slot; split it",
                                arguments.count, most, rules.slot_bytes)};
   }
-  if (overlap(arguments.input, arguments.output, arguments.count * element)) {
+  const std::uint64_t bytes = arguments.count * element;
+  if (arguments.input != arguments.output &&
+      overlap(arguments.input, bytes, arguments.output, bytes)) {
     return Refusal{AbortReason::argument,
                    fmt::format("allreduce of {} elements: input and output overlap; give the same "
                                "buffer for both, or two apart",

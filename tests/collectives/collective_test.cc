@@ -35,7 +35,7 @@ Floats part(const Floats& bucket, const Counts& counts, Rank rank) {
   return {first, first + static_cast<std::ptrdiff_t>(counts[rank])};
 }
 
-/// One call: what each rank puts in, and what it has to get.
+/// One call, with the input and the expected output of each rank.
 struct Case {
   Collective collective;
   Counts counts;  // of the parts; broadcast and reduce: the bucket is all of them

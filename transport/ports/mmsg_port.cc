@@ -131,7 +131,7 @@ Result<std::unique_ptr<Port>> make_mmsg_port(UdpSocket socket, std::vector<socka
   auto port = std::make_unique<MmsgPort>("mmsg", std::move(socket), peers, options,
                                          std::move(flows), std::move(*event));
   port->open_buffers();
-  if (auto started = port->start_lanes(); !started) return fail(started.error());
+  if (auto started = port->start_lanes(options.lanes); !started) return fail(started.error());
   return port;
 }
 

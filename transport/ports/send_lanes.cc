@@ -64,7 +64,7 @@ class SendLanes::Lane {
   }
 
   void give(Slot slot) { slots_[given_here_++ & mask_] = std::move(slot); }
-  /// Lets the thread see what was given.
+  /// Publishes the given slots to the thread.
   void tell() {
     if (given_.load(std::memory_order_relaxed) == given_here_) return;
     given_.store(given_here_);

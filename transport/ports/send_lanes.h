@@ -35,7 +35,7 @@ namespace tarpon {
 /// All functions are for the thread that drives the port.
 class SendLanes {
  public:
-  /// Tells the descriptor that packets of a flow are sent from.
+  /// Returns the descriptor that packets of a flow are sent from.
   using Descriptor = std::function<int(std::uint8_t flow)>;
 
   struct Options {
@@ -54,17 +54,17 @@ class SendLanes {
   SendLanes(const SendLanes&) = delete;
   SendLanes& operator=(const SendLanes&) = delete;
 
-  /// Takes trains from the queue of `pool`: all, unless there is no memory. What they point to
-  /// stays as it is until they are settled.
+  /// Takes all trains from the queue of `pool`. Without memory it leaves some there. The memory of
+  /// a train stays unchanged until the train is settled.
   void give(TrainPool& pool, const Descriptor& descriptor);
 
   /// Settles with `pool` the trains that the kernel has taken or refused. Returns the errno of one
   /// that ended as SendOutcome::fatal, else 0.
   int settle(TrainPool& pool);
 
-  /// Takes back all trains, and settles them: those that were not sent are in the queue of `pool`
-  /// again. Waits for the send that each lane is in, or a millisecond if its socket has no room.
-  /// Returns as settle().
+  /// Takes back all trains and settles them. Trains that were not sent return to the queue of
+  /// `pool`. Waits for the running send of each lane, at most a millisecond where a socket has no
+  /// room. Returns as settle().
   int recall(TrainPool& pool);
 
   /// Whether lanes hold trains that are not settled.

@@ -25,11 +25,10 @@ inline constexpr std::uint32_t kPayloadStep = 64;
 
 /// Frames of a port, in trains of full-size packets: the kernel works on some while others fill.
 inline constexpr std::uint32_t kTrainsInFlight = 6;
-/// Trains more for each thread that sends. What waits in the port also delays what comes behind it.
+/// Further trains for each lane after the first. A longer queue delays the packets behind it.
 inline constexpr std::uint32_t kTrainsOfLane = 4;
 
-/// Most threads that work for one port. Threads that send take half of the work off the driver: the
-/// other half is the driver's alone.
+/// Most lanes of a port. Three threads send faster than one driver can receive and add.
 inline constexpr std::uint32_t kMaxLanes = 4;
 
 /// Options of both UDP ports.
@@ -42,7 +41,7 @@ struct UdpPortOptions {
   /// Cookie of the job: the kernel refuses datagrams without it (UdpSocket::refuse_strangers()).
   /// Without a value everything is received.
   std::optional<std::uint32_t> job = std::nullopt;
-  /// Threads that work for the port, 1 to 4: that which drives it, and others, which send.
+  /// Threads that work for the port, 1 to kMaxLanes: the driver, and threads that send for it.
   std::uint32_t lanes = 1;
 };
 

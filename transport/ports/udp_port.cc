@@ -10,8 +10,8 @@
 namespace tarpon {
 namespace {
 
-/// While lanes send, the driver does not sleep before they have sent no train for so long.
-/// Otherwise every train that arrives would wake it, which takes as much time as to send one.
+/// The driver looks for packets this long after the latest train of a lane, before it sleeps. To be
+/// woken by each train that arrives takes as much time as to send one.
 constexpr Duration kDriverSpin = 100us;
 
 /// Addresses by rank, then that of the group.
@@ -26,8 +26,7 @@ std::vector<sockaddr_in> destinations(std::span<const sockaddr_in> peers,
 
 UdpPort::UdpPort(std::string_view name, UdpSocket socket, std::span<const sockaddr_in> peers,
                  const UdpPortOptions& options, UdpFlows flows, FileDescriptor event)
-    : lane_count_(options.lanes),
-      socket_(std::move(socket)),
+    : socket_(std::move(socket)),
       group_(std::move(flows.group)),
       more_sockets_(std::move(flows.sockets)),
       capabilities_{.name = name,
@@ -50,10 +49,10 @@ UdpPort::~UdpPort() {
   if (lanes_) lanes_->recall(trains_);
 }
 
-Result<void> UdpPort::start_lanes() {
-  if (lane_count_ == 1) return {};
+Result<void> UdpPort::start_lanes(std::uint32_t lanes_wanted) {
+  if (lanes_wanted == 1) return {};
   auto lanes = SendLanes::start(
-      {.count = lane_count_ - 1, .frames = trains_.frames(), .flows = capabilities_.flows},
+      {.count = lanes_wanted - 1, .frames = trains_.frames(), .flows = capabilities_.flows},
       messages_.destinations(), event_);
   if (!lanes) return fail(lanes.error());
   lanes_ = std::move(*lanes);

@@ -21,9 +21,9 @@ namespace tarpon {
 class UdpPort : public Port {
  public:
   ~UdpPort() override;
-  /// Starts the threads that send, if the options ask for some. Call it before all other functions.
-  /// Errors: io, as start_error().
-  Result<void> start_lanes();
+  /// Starts `lanes` - 1 threads that send. `lanes`: that of the options. Call it before all other
+  /// functions. Errors: io, as start_error().
+  Result<void> start_lanes(std::uint32_t lanes);
 
   const PortCapabilities& capabilities() const override { return capabilities_; }
   std::span<TxPacket> transmit_frames(std::size_t at_most) override;
@@ -52,8 +52,8 @@ class UdpPort : public Port {
   void settle_lanes();
   /// The same, for a driver that looks at the port next.
   void settle_for_driver();
-  /// Call it before the driver sleeps, to refill the lanes. False: it must not sleep, since lanes
-  /// have sent trains that it has not seen, or soon will have.
+  /// Refills the lanes before the driver sleeps. Returns false if the driver must not sleep: lanes
+  /// have sent trains that it has not seen, or are about to.
   bool lanes_let_sleep();
 
   void fail_with(int error, const char* what);
@@ -68,7 +68,6 @@ class UdpPort : public Port {
   /// Where datagrams for all ranks come in; -1: no group.
   int group_descriptor() const { return capabilities_.multicasts ? group_->socket.get() : -1; }
 
-  const std::uint32_t lane_count_;
   UdpSocket socket_;
   std::optional<UdpGroup> group_;
   const std::vector<UdpSocket> more_sockets_;
@@ -82,7 +81,7 @@ class UdpPort : public Port {
   mutable Time refused_asked_{};
   mutable std::uint32_t refused_latest_ = 0;  // the kernel's counters, which wrap
   mutable std::uint64_t refused_ = 0;
-  Time lanes_settled_{};              // when they had last sent a train
+  Time lanes_settled_{};              // when the latest train of a lane was settled
   std::uint64_t lanes_seen_ = 0;      // trains settled when the driver last looked
   std::unique_ptr<SendLanes> lanes_;  // null: the driver sends alone
 };

@@ -1,4 +1,4 @@
-// Turns the arguments of a collective into those of a call, and says what is wrong with them.
+// Makes call arguments of collective arguments, and checks them.
 #include "collectives/engine/call/call_arguments.h"
 
 #include <fmt/format.h>
@@ -8,13 +8,8 @@
 namespace tarpon {
 namespace {
 
-bool overlap(const std::byte* a, std::uint64_t a_bytes, const std::byte* b, std::uint64_t b_bytes) {
-  const auto first = reinterpret_cast<std::uintptr_t>(a);
-  const auto second = reinterpret_cast<std::uintptr_t>(b);
-  return first < second + b_bytes && second < first + a_bytes;
-}
-
-/// What is wrong with the shape of `call`, which CollectiveParts::of() needs right; empty: nothing.
+/// The error in the shape of `call`; empty if there is none. CollectiveParts::of() needs a shape
+/// without error.
 std::string wrong_shape(const CollectiveArguments& call, std::uint32_t world) {
   const bool has_parts =
       call.collective != Collective::broadcast && call.collective != Collective::reduce;
@@ -46,7 +41,7 @@ std::string wrong_shape(const CollectiveArguments& call, std::uint32_t world) {
   return "";
 }
 
-/// What is wrong with the function and the buffers of `call`; empty: nothing.
+/// The error in the function or the buffers of `call`; empty if there is none.
 std::string wrong_buffers(const CollectiveArguments& call, const CollectiveParts& parts,
                           Rank rank) {
   if (reduces(call.collective)) {
@@ -82,6 +77,12 @@ bool too_many(const CollectiveArguments& call, std::uint32_t world) {
 }
 
 }  // namespace
+
+bool overlap(const void* a, std::uint64_t a_bytes, const void* b, std::uint64_t b_bytes) {
+  const auto first = reinterpret_cast<std::uintptr_t>(a);
+  const auto second = reinterpret_cast<std::uintptr_t>(b);
+  return first < second + b_bytes && second < first + a_bytes;
+}
 
 CallArguments::CallArguments(const CollectiveArguments& call, std::uint32_t world, Rank rank) {
   input = call.input;

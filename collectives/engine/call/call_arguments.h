@@ -13,16 +13,19 @@
 
 namespace tarpon {
 
+/// Whether the two ranges of memory share a byte.
+bool overlap(const void* a, std::uint64_t a_bytes, const void* b, std::uint64_t b_bytes);
+
 /// `count` is that of the bucket: of a collective other than AllReduce, the elements of all parts.
 struct CallArguments : AllreduceArguments {
   CallArguments() = default;
   // NOLINTNEXTLINE(google-explicit-constructor): every AllReduce is a call
   CallArguments(AllreduceArguments call) : AllreduceArguments(std::move(call)) {}
-  /// If `call` is refused, `wrong` says why. REQUIRES: rank < world.
+  /// Throws std::bad_alloc. REQUIRES: rank < world.
   CallArguments(const CollectiveArguments& call, std::uint32_t world, Rank rank);
 
   std::shared_ptr<const CollectiveParts> parts;  // null: an AllReduce
-  std::string wrong;  // why its arguments make no sense, if that was found before
+  std::string wrong;  // an error in the arguments of a collective; empty: none
 
   /// Where element 0 of the bucket would be in the input, and in the output, of `rank`.
   const std::byte* bucket_input(Rank rank) const {

@@ -30,20 +30,11 @@ ScheduledCall::~ScheduledCall() {
 
 ScheduledCall::Program ScheduledCall::program_of(const Setting& setting, const PendingCall& call) {
   const CallArguments& arguments = call.arguments;
-  if (arguments.parts) return collective_program(setting, arguments);
-  return {.schedule = schedule_of(arguments, setting.world, setting.rank,
-                                  setting.mechanisms.rotation ? call.report.operation : 0),
-          .input = static_cast<const std::byte*>(arguments.input),
-          .contributors = bit(setting.rank),
-          .function = arguments.function,
-          .others = first_ranks(setting.world) & ~bit(setting.rank)};
-}
-
-/// The buffers of a rank begin where their parts of the bucket do.
-ScheduledCall::Program ScheduledCall::collective_program(const Setting& setting,
-                                                         const CallArguments& arguments) {
-  return {.schedule = collective_schedule(*arguments.parts, setting.world, setting.rank,
-                                          element_bytes(arguments.type)),
+  const std::uint32_t turn = setting.mechanisms.rotation ? call.report.operation : 0;
+  return {.schedule = arguments.parts
+                          ? collective_schedule(*arguments.parts, setting.world, setting.rank,
+                                                element_bytes(arguments.type))
+                          : schedule_of(arguments, setting.world, setting.rank, turn),
           .input = arguments.bucket_input(setting.rank),
           .contributors = bit(setting.rank),
           .function = arguments.function,
@@ -122,7 +113,7 @@ bool ScheduledCall::advance(Time now) {
   return over();
 }
 
-/// To give data to other ranks may be all that a collective does at this rank.
+/// At the root of a broadcast, for example, all work is to send data to other ranks.
 bool ScheduledCall::owes() const {
   if (call_->arguments.parts == nullptr) return false;
   const OperationView view = endpoint_.view(handle());
@@ -195,7 +186,7 @@ void ScheduledCall::complete_output() {
   });
 }
 
-/// Of a call that owes() these ranks data at its deadline.
+/// Reports `ranks`, which had not confirmed this rank's data by the deadline, as late.
 void ScheduledCall::note_lacking(std::uint64_t ranks) {
   Report& report = call_->report;
   report.status = Status::peer_late;

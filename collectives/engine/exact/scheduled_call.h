@@ -45,7 +45,6 @@ class ScheduledCall : public RunningCall {
 
  private:
   static Program program_of(const Setting& setting, const PendingCall& call);
-  static Program collective_program(const Setting& setting, const CallArguments& arguments);
   void on_progress(const Event&, Time) override {}
   bool owes() const override;
   void complete_output() override;

@@ -8,8 +8,8 @@ namespace {
 
 using Pieces = std::array<Schedule::Piece, 1>;
 
-/// The ranks after `rank`, in order, modulo the world: whom it receives from. It sends in the
-/// reverse order, so at any time a rank sends to one rank that receives from it.
+/// The ranks after `rank`, in order, modulo the world. A rank receives from them in this order, and
+/// sends to them in the reverse order, so that each rank is sent to by one rank at a time.
 std::vector<Rank> successors(std::uint32_t world, Rank rank) {
   std::vector<Rank> ranks;
   ranks.reserve(world - 1);

@@ -17,6 +17,17 @@ using testing_support::VethPair;
 constexpr std::uint32_t kMtu = 1500;
 constexpr const char* kAddress = "10.5.0.1";
 
+TEST(Lanes, by_processors__half_of_what_one_for_the_application_leaves) {
+  EXPECT_EQ(lanes_by_processors(0.5, 1), 1u);
+  EXPECT_EQ(lanes_by_processors(2, 1), 1u);
+  EXPECT_EQ(lanes_by_processors(3, 1), 1u);
+  EXPECT_EQ(lanes_by_processors(4, 1), 2u);
+  EXPECT_EQ(lanes_by_processors(16, 4), 2u);
+  EXPECT_EQ(lanes_by_processors(16, 8), 1u);
+  EXPECT_EQ(lanes_by_processors(16, 1), 4u);
+  EXPECT_EQ(lanes_by_processors(1000, 1), 4u);
+}
+
 TEST(DatapathPortTest, a_program_in_skb_mode_is_used_in_copy_mode) {
   SKIP_WITHOUT_PRIVATE_NETWORK();
   const VethPair pair;

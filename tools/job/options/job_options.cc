@@ -128,7 +128,7 @@ void add_data_path_options(cli::OptionTable& table, JobOptions& options) {
         "UDP flows from this rank to each other; auto: 4 for messages of 1 MiB and more, where a "
         "trial shows that they carry more than one"},
        {"--lanes", lanes(options),
-        "uring, mmsg: threads that work for this rank: that which drives, and others, which send; "
+        "uring, mmsg: threads that work for this rank: the driver, and threads that send for it; "
         "auto: by the processors that the ranks of this machine may use; 1 on 2"},
        {"--gso-segments", cli::whole(options.gso_segments, 1u, kMaxGsoSegments),
         "uring, mmsg: packets in one GSO train, 1 to 64; 1: no GSO"},

@@ -382,7 +382,7 @@ Result<std::unique_ptr<Port>> make_port(UdpSocket socket, std::span<const sockad
   if (!event) return fail(event.error());
   auto port = std::make_unique<UringPort>(std::move(socket), peers, options, std::move(flows),
                                           std::move(*event), std::move(rings));
-  if (auto started = port->start_lanes(); !started) return fail(started.error());
+  if (auto started = port->start_lanes(options.lanes); !started) return fail(started.error());
   return port;
 }
 
