@@ -164,7 +164,9 @@ struct tarpon_ready {
 	__u8 signature[TARPON_SIGNATURE_BYTES];
 	__u32 grant[TARPON_MAX_STAGES]; /* as CREDIT, for each stage */
 	__u32 age_us; /* at the sender, from the start of the call to the start of its operation */
-	__u32 terms[TARPON_TERMS]; /* bounded: bound and gather time in us, last loss in millionths */
+	/* bounded: bound and gather time in us, last loss in millionths; all_to_all with counts:
+	 * elements to the receiver, elements from it, 1; else 0 */
+	__u32 terms[TARPON_TERMS];
 };
 TARPON_ASSERT(sizeof(struct tarpon_ready) == 56);
 

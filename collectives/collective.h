@@ -1,5 +1,5 @@
-// The arguments of the collectives beside AllReduce. All of them run exact: repaired until
-// complete.
+// The arguments of the collectives beside AllReduce, and of messages. All of them run exact:
+// repaired until complete.
 //
 // Parts. A collective that collects or distributes works on a buffer with a part for each rank, in
 // the order of ranks: `count` elements each, or counts[r] elements for rank r. A part may be empty.
@@ -11,14 +11,24 @@
 //   reduce          `count`                     the root's: the reduction of all inputs
 //   gather          this rank's part            the root's: the parts of all ranks
 //   scatter         the root's: all parts       this rank's part
-//   all_to_all      a part for each rank        a part from each rank; only `count`, no counts
+//   all_to_all      a part for each rank        a part from each rank
+//   send            `count`                     none
+//   receive         none                        the `count` elements of `peer`
+//
+// all_to_all with different parts: counts[r] elements go to rank r, and output_counts[r] come from
+// it. Both or none are given, alike on all ranks. Two ranks that count their parts differently end
+// as Status::mismatch.
+//
+// Messages: send and receive are calls of two ranks. They match by sender, receiver and tag, in
+// their order, apart from all other calls. Type and count are alike at both. The sender's call ends
+// when the receiver has the message.
 //
 // A buffer that a rank does not need may be null: the input of broadcast and scatter at other ranks
 // than the root, the output of reduce and gather there.
 //
 // In place: reduce_scatter and scatter with output == input + (elements before this rank's part),
 // all_gather and gather with input == output + the same, the others with input == output. Else
-// input and output lie apart.
+// input and output lie apart. all_to_all with counts needs counts == output_counts for that.
 //
 // reduce_scatter adds in the order of AllReduce by TAR: the owner's contribution first, then those
 // of the next ranks. Repeated calls with equal inputs give equal bits. reduce adds in the order of
@@ -40,20 +50,27 @@
 
 namespace tarpon {
 
-/// Everything but the buffers is alike on all ranks: a difference is Status::mismatch.
+/// Tags of messages are below this.
+inline constexpr std::uint32_t kMessageTags = 1 << 16;
+
+/// Everything but the buffers is alike on all ranks, apart from the counts of all_to_all and the
+/// peer of messages: a difference is Status::mismatch.
 struct CollectiveArguments {
   Collective collective = Collective::reduce_scatter;
   const void* input = nullptr;
   void* output = nullptr;
-  std::uint64_t count = 0;                 // elements of each part; 0 with `counts`
-  std::vector<std::uint64_t> counts = {};  // of the part of each rank; empty: `count` each
-  Rank root = 0;                           // of broadcast, reduce, gather, scatter; else 0
+  std::uint64_t count = 0;                        // elements of each part; 0 with `counts`
+  std::vector<std::uint64_t> counts = {};         // of the part of each rank; empty: `count` each
+  std::vector<std::uint64_t> output_counts = {};  // of all_to_all with counts; else empty
+  Rank root = 0;                                  // of broadcast, reduce, gather, scatter; else 0
+  Rank peer = 0;                                  // of send and receive: the other rank; else 0
   DataType type = DataType::float32;
   ReduceOp function = ReduceOp::sum;  // of reduce_scatter and reduce
   CustomFunction custom = {};         // used if `function` is custom
-  std::uint32_t tag = 0;              // as AllreduceArguments::tag; one order with AllReduce
-  Duration deadline = 10s;            // hard, from the call on
-  std::string refusal = {};           // as AllreduceArguments::refusal
+  std::uint32_t tag = 0;  // as AllreduceArguments::tag; one order with AllReduce. Of messages:
+                          // below kMessageTags
+  Duration deadline = 10s;   // hard, from the call on
+  std::string refusal = {};  // as AllreduceArguments::refusal
 };
 
 }  // namespace tarpon

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <new>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -14,6 +16,7 @@
 #include "collectives/driver/successor.h"
 #include "collectives/reserved_tags.h"
 #include "transport/clock.h"
+#include "transport/pair_tag.h"
 #include "transport/rank_mask.h"
 #include "xdp/base/system_limits.h"
 
@@ -23,11 +26,44 @@ namespace {
 // Bytes that resync() moves at once.
 constexpr std::uint64_t kResyncPiece = 4ull << 20;
 
+/// Errors of a message that have no call at the other rank.
+Result<void> check_message(const CollectiveArguments& message, std::uint32_t world, Rank rank) {
+  const std::string_view what = name(message.collective);
+  if (message.tag >= kMessageTags) {
+    return fail(Error::Code::invalid_argument,
+                fmt::format("{}: tag {}: give a tag below {}", what, message.tag, kMessageTags));
+  }
+  if (message.peer >= world) {
+    return fail(Error::Code::invalid_argument,
+                fmt::format("{}: peer {} of {} ranks: give one below "
+                            "that",
+                            what, message.peer, world));
+  }
+  if (message.peer != rank) return {};
+  return fail(Error::Code::invalid_argument,
+              fmt::format("{}: peer {} is this rank: copy the data instead", what, message.peer));
+}
+
 Result<void> check_tag(std::uint32_t tag) {
   if (tag < kFirstReservedTag) return {};
   return fail(Error::Code::invalid_argument,
               fmt::format("allreduce: tag {} belongs to the library: give a tag below {}", tag,
                           kFirstReservedTag));
+}
+
+/// Errors of arguments that give a call no tag.
+Result<void> check(const CollectiveArguments& arguments, std::uint32_t world, Rank rank) {
+  return is_message(arguments.collective) ? check_message(arguments, world, rank)
+                                          : check_tag(arguments.tag);
+}
+
+/// A rank that has begun to send a message of `tag` to `rank`; nullopt: none.
+std::optional<Rank> announced_sender(const Engine& engine, std::uint32_t tag, Rank rank) {
+  for (const std::uint32_t begun : engine.endpoint().tags().begun_by_peers(kFirstPairTag)) {
+    const std::optional<PairTag> pair = pair_tag(begun);
+    if (pair && pair->receiver == rank && pair->tag == tag) return pair->sender;
+  }
+  return std::nullopt;
 }
 
 Error not_behind(std::uint32_t tag) {
@@ -39,12 +75,20 @@ Error not_behind(std::uint32_t tag) {
 
 /// The arguments of a call. Where memory for them is refused, a call that the engine refuses for
 /// that reason.
-template <typename Arguments, typename... Place>
-CallArguments call_of(const Arguments& arguments, Place... place) {
+CallArguments call_of(const AllreduceArguments& arguments) {
   try {
-    return CallArguments(arguments, place...);
+    return {arguments};
   } catch (const std::bad_alloc&) {
     return AllreduceArguments{.tag = arguments.tag, .refusal = AllreduceArguments::kNoMemory};
+  }
+}
+
+CallArguments call_of(const CollectiveArguments& arguments, std::uint32_t world, Rank rank) {
+  try {
+    return {arguments, world, rank};
+  } catch (const std::bad_alloc&) {
+    return AllreduceArguments{.tag = operation_tag(arguments, rank),
+                              .refusal = AllreduceArguments::kNoMemory};
   }
 }
 
@@ -144,26 +188,13 @@ Result<Report> Communicator::allreduce(const AllreduceArguments& arguments) {
   return run(call_of(arguments));
 }
 
-AllreduceArguments Communicator::chosen(AllreduceArguments arguments) const {
-  arguments.learn_shares = arguments.learn_shares || state_->job().given().learn_shares;
-  if (arguments.algorithm == Algorithm::automatic) {
-    const bool shared =
-        state_->shares_hosts() && arguments.shares.even() && !arguments.learn_shares;
-    arguments.algorithm = shared ? Algorithm::hosts : choose_algorithm(arguments, world_size());
-  }
-  if (arguments.follows) {
-    arguments.input = arguments.output;
-    arguments.missing = MissingFill::zero;
-  }
-  return arguments;
-}
-
 /// Driven::submit(). Where memory for it is refused, the call takes its number, and ends as aborted
 /// on all ranks.
 std::shared_ptr<PendingCall> Communicator::submit(const CallArguments& arguments, bool waits) {
   try {
     const bool allreduce = !arguments.parts && arguments.wrong.empty();
-    return state_->driven().submit(allreduce ? CallArguments(chosen(arguments)) : arguments, waits);
+    return state_->driven().submit(allreduce ? CallArguments(state_->chosen(arguments)) : arguments,
+                                   waits);
   } catch (const std::bad_alloc&) {
     // Its number is not taken yet: from there on nothing throws.
     return state_->driven().submit(
@@ -187,13 +218,36 @@ std::uint32_t Communicator::behind(std::uint32_t tag) const {
 }
 
 Result<Report> Communicator::collective(const CollectiveArguments& arguments) {
-  if (auto free = check_tag(arguments.tag); !free) return fail(free.error());
+  if (auto possible = check(arguments, world_size(), rank()); !possible)
+    return fail(possible.error());
   return run(call_of(arguments, world_size(), rank()));
 }
 
 Result<AsyncAllreduce> Communicator::collective_async(const CollectiveArguments& arguments) {
-  if (auto free = check_tag(arguments.tag); !free) return fail(free.error());
+  if (auto possible = check(arguments, world_size(), rank()); !possible)
+    return fail(possible.error());
   return start(call_of(arguments, world_size(), rank()));
+}
+
+Result<Rank> Communicator::probe(std::uint32_t tag, Duration patience) {
+  constexpr Duration kInterval = 200us;
+  if (auto here = check_process(); !here) return fail(here.error());
+  const Time until = after(monotonic_now(), patience);
+  const Driver::AwaitsPackets awaits(state_->driver());
+  while (!state_->is_aborted()) {
+    const std::optional<Rank> sender = state_->driven().look(
+        [&](const Engine& engine) { return announced_sender(engine, tag, rank()); });
+    if (sender) return *sender;
+    if (monotonic_now() >= until) {
+      return fail(Error::Code::timeout,
+                  fmt::format("no rank has sent a message of tag {} within {} s", tag,
+                              std::chrono::duration<double>(patience).count()));
+    }
+    state_->driver().poll(kInterval);
+    std::this_thread::sleep_for(kInterval);
+  }
+  return fail(Error::Code::unavailable,
+              fmt::format("probe for a message of tag {}: the communicator was aborted", tag));
 }
 
 Result<Report> Communicator::run(const CallArguments& arguments) {

@@ -111,10 +111,18 @@ class Communicator {
   /// while measurements are exchanged.
   Result<AsyncAllreduce> allreduce_async(const AllreduceArguments& arguments);
 
-  /// As allreduce() and allreduce_async(), for the other collectives. They take numbers of their
-  /// tag, as AllReduces do.
+  /// As allreduce() and allreduce_async(), for the other collectives and for messages between two
+  /// ranks. Collectives take numbers of their tag, as AllReduces do. Messages are numbered apart.
+  /// Errors: those of allreduce(); invalid_argument for a message whose peer is no other rank, or
+  /// whose tag is not below kMessageTags.
   Result<Report> collective(const CollectiveArguments& arguments);
   Result<AsyncAllreduce> collective_async(const CollectiveArguments& arguments);
+
+  /// Waits for a message of `tag` that another rank has begun to send to this one, and that this
+  /// rank has not begun to receive. Returns its sender: the next Collective::receive of that peer
+  /// and tag takes it. One thread at a time probes for a tag. Looks every 200 us. Errors: timeout;
+  /// unavailable, after an abort().
+  Result<Rank> probe(std::uint32_t tag, Duration patience);
 
   /// How many of this rank's next calls of `tag` another rank that takes part has ended. Above 0
   /// after a pause of this rank: AllreduceArguments::follows then takes the results one by one,
@@ -231,7 +239,6 @@ class Communicator {
   friend class AsyncAllreduce;
   class State;
   explicit Communicator(std::shared_ptr<State> state);
-  AllreduceArguments chosen(AllreduceArguments arguments) const;
   std::shared_ptr<PendingCall> submit(const CallArguments& arguments, bool waits);
   Result<Report> run(const CallArguments& arguments);
   Result<AsyncAllreduce> start(const CallArguments& arguments);

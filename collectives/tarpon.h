@@ -279,7 +279,10 @@ typedef void (*tarpon_combine)(void* out, const void* a, const void* b, size_t e
                                void* context);
 
 /* Tags from here on belong to the library. */
-#define TARPON_RESERVED_TAGS 0xffffff00u
+#define TARPON_RESERVED_TAGS 0xe0000000u
+
+/* Tags of messages are below this. */
+#define TARPON_MESSAGE_TAGS 0x10000u
 
 /* Bits of tarpon_arguments.flags. */
 typedef enum tarpon_call_flag {
@@ -335,7 +338,7 @@ typedef enum tarpon_collective_kind {
   TARPON_REDUCE = 4,         /* input: `count` elements; output: at the root, their reduction */
   TARPON_GATHER = 5,         /* input: this rank's part; output: at the root, all parts */
   TARPON_SCATTER = 6,        /* input: at the root, all parts; output: this rank's part */
-  TARPON_ALL_TO_ALL = 7 /* input: a part for each rank; output: a part from each; no `counts` */
+  TARPON_ALL_TO_ALL = 7      /* input: a part for each rank; output: one from each rank */
 } tarpon_collective_kind;
 
 /* What a caller asks of another collective than AllReduce. All but the buffers is alike on all
@@ -347,7 +350,8 @@ typedef struct tarpon_collective_arguments {
   void* output;           /* may be NULL where unused */
   uint64_t count;         /* elements of each part; 0 with `counts` */
   const uint64_t* counts; /* elements of the part of each rank, as many as there are ranks; NULL:
-                             `count` each. Read only while the call is started */
+                             `count` each. ALL_TO_ALL: of the part for each rank. Read only while
+                             the call is started */
   uint32_t collective;    /* tarpon_collective_kind */
   uint32_t root;          /* of BROADCAST, REDUCE, GATHER and SCATTER; else 0 */
   uint32_t type;          /* tarpon_data_type */
@@ -358,7 +362,20 @@ typedef struct tarpon_collective_arguments {
   tarpon_combine custom_combine; /* TARPON_CUSTOM: the function */
   void* custom_context;          /* its last argument; the caller's until the call has ended */
   const char* refusal;           /* as that of tarpon_arguments */
+  const uint64_t* output_counts; /* ALL_TO_ALL with `counts`: elements of the part from each rank;
+                                    else NULL. In place only where they equal `counts` */
 } tarpon_collective_arguments;
+
+/* What one rank sends to another. */
+typedef struct tarpon_message {
+  size_t size;         /* sizeof(tarpon_message) */
+  void* data;          /* `bytes` bytes, which tarpon_send() only reads; may be NULL for 0 bytes */
+  uint64_t bytes;      /* alike at both ranks, else the call ends as MISMATCH */
+  uint32_t peer;       /* the other rank */
+  uint32_t tag;        /* below TARPON_MESSAGE_TAGS */
+  int64_t deadline_us; /* hard limit of the call. It has no default */
+  const char* refusal; /* as that of tarpon_arguments */
+} tarpon_message;
 
 /* A report in numbers. Masks have bit r set for rank r. */
 typedef struct tarpon_summary {
@@ -566,6 +583,50 @@ TARPON_API int tarpon_collective(tarpon_communicator* communicator,
 TARPON_API int tarpon_collective_start(tarpon_communicator* communicator,
                                        const tarpon_collective_arguments* arguments,
                                        tarpon_call** call);
+
+/* Sends a message to another rank, which receives it by tarpon_recv(). Messages match by sender,
+ * receiver and tag, in their order, apart from all collectives. Blocks until the receiver has the
+ * message. A receiver that does not call tarpon_recv() ends the call at its deadline.
+ *
+ * message  copied. On return the data belongs to the caller again
+ * report   as that of tarpon_allreduce()
+ *
+ * Returns and errors as tarpon_allreduce(); INVALID_ARGUMENT also if `peer` is no other rank. Such
+ * a call takes no number. Any thread. */
+TARPON_API int tarpon_send(tarpon_communicator* communicator, const tarpon_message* message,
+                           tarpon_report** report);
+
+/* Receives a message of another rank. Blocks until it is there. Else as tarpon_send(). */
+TARPON_API int tarpon_recv(tarpon_communicator* communicator, const tarpon_message* message,
+                           tarpon_report** report);
+
+/* Start the same calls, as tarpon_allreduce_start() does. Any thread. */
+TARPON_API int tarpon_send_start(tarpon_communicator* communicator, const tarpon_message* message,
+                                 tarpon_call** call);
+TARPON_API int tarpon_recv_start(tarpon_communicator* communicator, const tarpon_message* message,
+                                 tarpon_call** call);
+
+/* Waits at most `timeout_us` until another rank sends a message of `tag` to this one that this rank
+ * has not begun to receive, and sets *peer to that rank: tarpon_recv() from it takes the message.
+ * One thread at a time probes for a tag.
+ *
+ * Errors: INVALID_ARGUMENT (a pointer is NULL), TIMEOUT, UNAVAILABLE (the communicator was
+ * aborted).
+ */
+TARPON_API int tarpon_probe(tarpon_communicator* communicator, uint32_t tag, int64_t timeout_us,
+                            uint32_t* peer);
+
+/* Begins a group of calls of this thread. Until tarpon_group_end(), the functions that block until
+ * a call has ended (tarpon_allreduce(), tarpon_collective(), tarpon_send(), tarpon_recv()) start it
+ * instead, so that messages in any order wait for each other. `report` has to be NULL there. Groups
+ * within a group belong to the outer one. Calls of several communicators may be in one group. */
+TARPON_API int tarpon_group_start(void);
+
+/* Blocks until all calls of the group have ended.
+ *
+ * Returns OK when all have a result, else the first error; the text is that of its call. Errors:
+ * those of the calls, INVALID_ARGUMENT (this thread is in no group). */
+TARPON_API int tarpon_group_end(void);
 
 /* Sets *done to 1 when the call has ended, else to 0. Does not block.
  *

@@ -16,8 +16,8 @@ constexpr std::array<std::string_view, kReduceOps> kReduceOpNames = {
     "sum", "avg", "min", "max", "prod", "band", "bor", "bxor", "custom"};
 
 constexpr std::array<std::string_view, kCollectives> kCollectiveNames = {
-    "allreduce", "reduce_scatter", "all_gather", "broadcast",
-    "reduce",    "gather",         "scatter",    "all_to_all"};
+    "allreduce", "reduce_scatter", "all_gather", "broadcast", "reduce",
+    "gather",    "scatter",        "all_to_all", "send",      "receive"};
 
 /// The value whose number is the index of its name.
 template <typename Value, std::size_t kCount>

@@ -57,14 +57,28 @@ enum class Collective : std::uint8_t {
   gather = 5,
   scatter = 6,
   all_to_all = 7,
+  send = 8,     // both ranks of a message say `send` on the wire
+  receive = 9,  // not on the wire
 };
-inline constexpr std::size_t kCollectives = 8;
-inline constexpr Collective kLastCollective = Collective::all_to_all;
+inline constexpr std::size_t kCollectives = 10;
+inline constexpr Collective kLastCollective = Collective::receive;
 
 /// Whether it adds up: then the type needs the function.
 constexpr bool reduces(Collective collective) {
   return collective == Collective::allreduce || collective == Collective::reduce_scatter ||
          collective == Collective::reduce;
+}
+
+/// Whether it moves data from one rank to another, and the other ranks take no part.
+constexpr bool is_message(Collective collective) {
+  return collective == Collective::send || collective == Collective::receive;
+}
+
+/// Whether its buffers have a part for each rank.
+constexpr bool has_parts(Collective collective) {
+  return collective == Collective::reduce_scatter || collective == Collective::all_gather ||
+         collective == Collective::gather || collective == Collective::scatter ||
+         collective == Collective::all_to_all;
 }
 
 /// Whether one rank differs from the others.

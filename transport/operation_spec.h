@@ -128,6 +128,8 @@ struct OperationSpec {
   /// Bounded: the longest time that the operation is expected to take. Repair delays depend on it.
   Duration bound{};
   CallTerms terms{};
+  /// Entry r: the terms for rank r alone. READY then goes to every peer. Empty: `terms` for all.
+  std::vector<CallTerms> terms_by_peer = {};
   /// Exact: ranks forward what they receive. Data that this rank lacks may then wait for any rank,
   /// so all ranks are asked for signs of life. Nothing stands in for a confirmation, so this rank
   /// asks for each one that does not come.

@@ -83,6 +83,16 @@ std::optional<std::string> wrong_members(const tarpon_arguments& given) noexcept
   }
 }
 
+/// The same of arguments of which only unknown bytes can be wrong here.
+template <typename Arguments>
+std::optional<std::string> wrong_bytes(const Arguments& given, const char* name) noexcept {
+  try {
+    return unknown_members(given, name);
+  } catch (const std::exception&) {
+    return AllreduceArguments::kNoMemory;
+  }
+}
+
 const RankInfo& own_info(const tarpon_communicator& handle) {
   const Communicator& job = *handle.communicator;
   return job.ranks()[job.rank()];
@@ -104,58 +114,128 @@ int with_job(tarpon_communicator* handle, const char* function, Body body) noexc
   });
 }
 
-/// How AllReduces are made of the arguments of C.
+Result<Report> run_call(Communicator& job, const AllreduceArguments& call) {
+  return job.allreduce(call);
+}
+Result<Report> run_call(Communicator& job, const CollectiveArguments& call) {
+  return job.collective(call);
+}
+Result<AsyncAllreduce> start_call(Communicator& job, const AllreduceArguments& call) {
+  return job.allreduce_async(call);
+}
+Result<AsyncAllreduce> start_call(Communicator& job, const CollectiveArguments& call) {
+  return job.collective_async(call);
+}
+
+/// How calls are made of the arguments of C: those of AllReduce.
 struct AllreduceCalls {
   static constexpr const char* kStruct = "tarpon_arguments";
 
   static std::optional<std::string> wrong(const tarpon_arguments& given) noexcept {
     return wrong_members(given);
   }
-  static auto run(Communicator& job, const tarpon_arguments& known) {
-    return job.allreduce(translate(known));
-  }
-  static auto start(Communicator& job, const tarpon_arguments& known) {
-    return job.allreduce_async(translate(known));
-  }
+  static auto call(const Communicator&, const tarpon_arguments& known) { return translate(known); }
+  static auto refused(const tarpon_arguments& known) { return refused_call(known.tag); }
 };
 
-/// The same of the other collectives.
+/// Those of the other collectives.
 struct CollectiveCalls {
   static constexpr const char* kStruct = "tarpon_collective_arguments";
 
   static std::optional<std::string> wrong(const tarpon_collective_arguments& given) noexcept {
-    try {
-      return unknown_members(given, kStruct);
-    } catch (const std::exception&) {
-      return AllreduceArguments::kNoMemory;
-    }
+    return wrong_bytes(given, kStruct);
   }
-  static auto run(Communicator& job, const tarpon_collective_arguments& known) {
-    return job.collective(translate(known, job.world_size()));
+  static auto call(const Communicator& job, const tarpon_collective_arguments& known) {
+    return translate(known, job.world_size());
   }
-  static auto start(Communicator& job, const tarpon_collective_arguments& known) {
-    return job.collective_async(translate(known, job.world_size()));
+  static auto refused(const tarpon_collective_arguments& known) { return refused_call(known.tag); }
+};
+
+/// Those of messages.
+template <Collective kDirection>
+struct MessageCalls {
+  static constexpr const char* kStruct = "tarpon_message";
+
+  static std::optional<std::string> wrong(const tarpon_message& given) noexcept {
+    return wrong_bytes(given, kStruct);
+  }
+  static auto call(const Communicator&, const tarpon_message& known) {
+    return translate(known, kDirection);
+  }
+  static auto refused(const tarpon_message& known) {
+    CollectiveArguments call = translate(known, kDirection);
+    call.deadline = Duration::zero();  // which the engine refuses
+    return call;
   }
 };
 
-/// Runs a call. `function`: the name that a refusal begins with.
+/// The calls of this thread between tarpon_group_start() and tarpon_group_end().
+struct Group {
+  std::size_t depth = 0;  // of groups within groups
+  std::vector<AsyncAllreduce> calls;
+  int error = kOk;  // of the first call that could not be started, and its text
+  std::string text;
+};
+
+thread_local Group group;
+
+/// Starts a call. On success *started is it. `function`: the name that a refusal begins with.
+/// `place_error`: why the caller's place for a result cannot be used; empty: it can.
 template <typename Calls, typename Arguments>
-int run(tarpon_communicator* communicator, const char* function, Calls, const Arguments* arguments,
-        tarpon_report** report) noexcept {
+int begin(Communicator& job, const char* function, Calls, const Arguments* arguments,
+          std::optional<AsyncAllreduce>* started, const char* place_error) {
+  if (arguments == nullptr) return failed_pointer(function, "arguments");
+  if (auto wrong = wrong_size(*arguments, Calls::kStruct)) {
+    return failed(TARPON_ERROR_INVALID_ARGUMENT, *wrong);
+  }
+  const Arguments known = known_part(*arguments);
+  const auto unknown = Calls::wrong(*arguments);
+  if (unknown || place_error != nullptr) {
+    (void)start_call(job, Calls::refused(known));
+    return failed(TARPON_ERROR_INVALID_ARGUMENT,
+                  unknown ? *unknown : fmt::format("{}: {}", function, place_error));
+  }
+  auto call = start_call(job, Calls::call(job, known));
+  if (!call) return failed(call.error());
+  started->emplace(*std::move(call));
+  return kOk;
+}
+
+/// Starts a call of the group of this thread. Its errors are those of the group, too.
+template <typename Calls, typename Arguments>
+int add_to_group(Communicator& job, const char* function, Calls calls, const Arguments* arguments,
+                 const tarpon_report* const* report) {
+  std::optional<AsyncAllreduce> started;
+  group.calls.reserve(group.calls.size() + 1);
+  const char* const wrong = report == nullptr ? nullptr : "a group has no reports: give NULL";
+  const int error = begin(job, function, calls, arguments, &started, wrong);
+  if (started) group.calls.push_back(*std::move(started));
+  if (error != kOk && group.error == kOk) {
+    group.error = error;
+    group.text = c_api::error_text();
+  }
+  return error;
+}
+
+/// Runs a call, or starts it if this thread is in a group.
+template <typename Calls, typename Arguments>
+int run(tarpon_communicator* communicator, const char* function, Calls calls,
+        const Arguments* arguments, tarpon_report** report) noexcept {
   return with_job(communicator, function, [&](Communicator& job) {
+    if (group.depth > 0) return add_to_group(job, function, calls, arguments, report);
     if (arguments == nullptr) return failed_pointer(function, "arguments");
     if (auto wrong = wrong_size(*arguments, Calls::kStruct)) {
       return failed(TARPON_ERROR_INVALID_ARGUMENT, *wrong);
     }
     const Arguments known = known_part(*arguments);
     if (auto unknown = Calls::wrong(*arguments)) {
-      auto refused = job.allreduce(refused_call(known.tag));
+      auto refused = run_call(job, Calls::refused(known));
       if (!refused) return failed(refused.error());
       refused->detail = *unknown;
       hand_over(*std::move(refused), report);
       return failed(TARPON_ERROR_INVALID_ARGUMENT, *unknown);
     }
-    auto ended = Calls::run(job, known);
+    auto ended = run_call(job, Calls::call(job, known));
     if (!ended) return failed(ended.error());
     return hand_over(*std::move(ended), report);
   });
@@ -163,28 +243,32 @@ int run(tarpon_communicator* communicator, const char* function, Calls, const Ar
 
 /// Starts a call.
 template <typename Calls, typename Arguments>
-int start(tarpon_communicator* communicator, const char* function, Calls,
+int start(tarpon_communicator* communicator, const char* function, Calls calls,
           const Arguments* arguments, tarpon_call** call) noexcept {
   return with_job(communicator, function, [&](Communicator& job) {
-    if (arguments == nullptr) return failed_pointer(function, "arguments");
-    if (auto wrong = wrong_size(*arguments, Calls::kStruct)) {
-      return failed(TARPON_ERROR_INVALID_ARGUMENT, *wrong);
-    }
-    const Arguments known = known_part(*arguments);
     std::unique_ptr<tarpon_call> handle(new (std::nothrow) tarpon_call);
-    const auto unknown = Calls::wrong(*arguments);
-    if (unknown || call == nullptr || !handle) {
-      (void)job.allreduce_async(refused_call(known.tag));
-      if (unknown) return failed(TARPON_ERROR_INVALID_ARGUMENT, *unknown);
-      if (call == nullptr) return failed_pointer(function, "call");
-      return failed(TARPON_ERROR_NO_MEMORY, "no memory");
-    }
-    auto started = Calls::start(job, known);
-    if (!started) return failed(started.error());
-    handle->async.emplace(*std::move(started));
+    tarpon_call none;
+    const char* const wrong = call == nullptr ? "call is NULL" : !handle ? "no memory" : nullptr;
+    const int error =
+        begin(job, function, calls, arguments, &(handle ? *handle : none).async, wrong);
+    if (error != kOk) return !handle ? failed(TARPON_ERROR_NO_MEMORY, "no memory") : error;
     *call = handle.release();
     return kOk;
   });
+}
+
+/// Waits for the calls of the group of this thread.
+int end_group() {
+  Group ended = std::exchange(group, {});
+  int error = ended.error;
+  std::string text = std::move(ended.text);
+  for (AsyncAllreduce& call : ended.calls) {
+    const Report report = call.wait();
+    if (error != kOk || has_result(report)) continue;
+    error = TARPON_ERROR_NO_RESULT;
+    text = to_string(report);
+  }
+  return error == kOk ? kOk : failed(static_cast<tarpon_error>(error), text);
 }
 
 int connect(const Result<CommunicatorOptions>& options, tarpon_communicator** place) {
@@ -320,6 +404,52 @@ int tarpon_collective(tarpon_communicator* communicator,
 int tarpon_collective_start(tarpon_communicator* communicator,
                             const tarpon_collective_arguments* arguments, tarpon_call** call) {
   return start(communicator, __func__, CollectiveCalls(), arguments, call);
+}
+
+int tarpon_send(tarpon_communicator* communicator, const tarpon_message* message,
+                tarpon_report** report) {
+  return run(communicator, __func__, MessageCalls<Collective::send>(), message, report);
+}
+
+int tarpon_send_start(tarpon_communicator* communicator, const tarpon_message* message,
+                      tarpon_call** call) {
+  return start(communicator, __func__, MessageCalls<Collective::send>(), message, call);
+}
+
+int tarpon_recv(tarpon_communicator* communicator, const tarpon_message* message,
+                tarpon_report** report) {
+  return run(communicator, __func__, MessageCalls<Collective::receive>(), message, report);
+}
+
+int tarpon_recv_start(tarpon_communicator* communicator, const tarpon_message* message,
+                      tarpon_call** call) {
+  return start(communicator, __func__, MessageCalls<Collective::receive>(), message, call);
+}
+
+int tarpon_probe(tarpon_communicator* communicator, uint32_t tag, int64_t timeout_us,
+                 uint32_t* peer) {
+  return with_job(communicator, __func__, [&](Communicator& job) {
+    if (peer == nullptr) return failed_pointer("tarpon_probe", "peer");
+    const auto sender = job.probe(tag, wait_from_us(timeout_us));
+    if (!sender) return failed(sender.error());
+    *peer = *sender;
+    return kOk;
+  });
+}
+
+int tarpon_group_start() {
+  ++group.depth;
+  return kOk;
+}
+
+int tarpon_group_end() {
+  return guarded([&] {
+    if (group.depth == 0) {
+      return failed(TARPON_ERROR_INVALID_ARGUMENT,
+                    "tarpon_group_end: no group is open: call tarpon_group_start() first");
+    }
+    return --group.depth > 0 ? kOk : end_group();
+  });
 }
 
 int tarpon_test(const tarpon_call* call, int* done) {

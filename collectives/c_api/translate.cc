@@ -26,7 +26,7 @@ static_assert(same(TARPON_REDUCE_SCATTER, Collective::reduce_scatter) &&
               same(TARPON_REDUCE, Collective::reduce) && same(TARPON_GATHER, Collective::gather) &&
               same(TARPON_SCATTER, Collective::scatter) &&
               same(TARPON_ALL_TO_ALL, Collective::all_to_all) &&
-              same(TARPON_ALL_TO_ALL, kLastCollective));
+              same(TARPON_ALL_TO_ALL + 1, Collective::send));
 
 static_assert(same(TARPON_FLOAT32, DataType::float32) && same(TARPON_FLOAT64, DataType::float64) &&
               same(TARPON_INT32, DataType::int32) && same(TARPON_INT64, DataType::int64) &&
@@ -294,7 +294,10 @@ AllreduceArguments translate(const tarpon_arguments& from) noexcept {
 CollectiveArguments translate(const tarpon_collective_arguments& from,
                               std::uint32_t world) noexcept {
   CollectiveArguments to;
-  to.collective = to_enum<Collective>(from.collective);
+  // A message is no value of tarpon_collective_kind.
+  const std::uint32_t kind = from.collective;
+  const bool message = kind < kCollectives && is_message(static_cast<Collective>(kind));
+  to.collective = to_enum<Collective>(message ? UINT32_MAX : kind);
   to.input = from.input;
   to.output = from.output;
   to.count = from.count;
@@ -306,9 +309,30 @@ CollectiveArguments translate(const tarpon_collective_arguments& from,
   to.deadline = from_us(from.deadline_us);
   try {
     if (from.counts != nullptr) to.counts.assign(from.counts, from.counts + world);
+    if (from.output_counts != nullptr) {
+      to.output_counts.assign(from.output_counts, from.output_counts + world);
+    }
     if (given(from.refusal)) to.refusal = from.refusal;
   } catch (const std::exception&) {
     to.refusal = AllreduceArguments::kNoMemory;  // short enough to need no memory
+  }
+  return to;
+}
+
+CollectiveArguments translate(const tarpon_message& from, Collective direction) noexcept {
+  CollectiveArguments to;
+  to.collective = direction;
+  if (direction == Collective::send) to.input = from.data;
+  if (direction == Collective::receive) to.output = from.data;
+  to.count = from.bytes;
+  to.type = DataType::uint8;
+  to.peer = to_rank(from.peer);
+  to.tag = from.tag;
+  to.deadline = from_us(from.deadline_us);
+  try {
+    if (given(from.refusal)) to.refusal = from.refusal;
+  } catch (const std::exception&) {
+    to.refusal = AllreduceArguments::kNoMemory;
   }
   return to;
 }

@@ -34,6 +34,9 @@ AllreduceArguments translate(const tarpon_arguments& from) noexcept;
 CollectiveArguments translate(const tarpon_collective_arguments& from,
                               std::uint32_t world) noexcept;
 
+/// The same of a message. `direction`: send or receive.
+CollectiveArguments translate(const tarpon_message& from, Collective direction) noexcept;
+
 /// A call that the engine refuses: it takes its number, and ends on all ranks. Needs no memory.
 AllreduceArguments refused_call(std::uint32_t tag);
 

@@ -159,6 +159,7 @@ void Communicator::State::start() {
       {.learned = [this](const Fact& fact) { learn(fact); },
        .aborted =
            [this](Rank rank, const std::string& reason) {
+             aborted_ = true;
              driven_.tell(
                  [&](Engine& engine) { engine.abort_for_good(rank, reason, monotonic_now()); });
            },
@@ -203,8 +204,23 @@ Result<void> Communicator::State::leave(Time deadline) {
 }
 
 void Communicator::State::abort(const std::string& reason, bool peers_too) {
+  aborted_ = true;
   membership_->abort(reason, peers_too);
   driven_.abort_for_good(options_.endpoint.rank, reason);
+}
+
+AllreduceArguments Communicator::State::chosen(AllreduceArguments arguments) const {
+  arguments.learn_shares = arguments.learn_shares || job_->given().learn_shares;
+  if (arguments.algorithm == Algorithm::automatic) {
+    const bool shared = shares_hosts() && arguments.shares.even() && !arguments.learn_shares;
+    arguments.algorithm =
+        shared ? Algorithm::hosts : choose_algorithm(arguments, options_.endpoint.world_size);
+  }
+  if (arguments.follows) {
+    arguments.input = arguments.output;
+    arguments.missing = MissingFill::zero;
+  }
+  return arguments;
 }
 
 /// Called on the mesh's thread.

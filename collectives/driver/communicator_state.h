@@ -84,6 +84,11 @@ class Communicator::State {
 
   /// Ends outstanding and later calls. `peers_too`: those of the other ranks too, over the mesh.
   void abort(const std::string& reason, bool peers_too);
+  /// Whether a rank has aborted it. Any thread.
+  bool is_aborted() const { return aborted_; }
+
+  /// The call with the algorithm that is to run it, and what else follows from the job.
+  AllreduceArguments chosen(AllreduceArguments arguments) const;
 
   /// Whether this process is a child, made by fork(), of the one that connected.
   bool is_forked() const { return ::getpid() != process_; }
@@ -127,6 +132,7 @@ class Communicator::State {
   const std::unique_ptr<Membership> membership_;
   Driven driven_;  // stop() ends it and the membership's handlers before anything is destroyed
   std::atomic<bool> regrouped_ = false;
+  std::atomic<bool> aborted_ = false;
 };
 
 }  // namespace tarpon

@@ -1,11 +1,18 @@
 #include "collectives/engine/departures.h"
 
+#include <utility>
+
+#include "transport/pair_tag.h"
 #include "transport/rank_mask.h"
 
 namespace tarpon {
 
 void Departures::left(Rank rank, const std::vector<NextNumber>& next_numbers) {
-  leaving_.push_back({rank, next_numbers});
+  Leaving one{rank, next_numbers};
+  std::erase_if(one.next_numbers, [this](const NextNumber& next) {
+    return (ranks_of_tag(next.tag) & bit(self_)) == 0;
+  });
+  leaving_.push_back(std::move(one));
 }
 
 void Departures::gone(Rank rank) {

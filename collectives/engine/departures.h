@@ -13,6 +13,9 @@ namespace tarpon {
 /// Not thread-safe.
 class Departures {
  public:
+  /// At rank `self`.
+  explicit Departures(Rank self) : self_(self) {}
+
   /// Notes that `rank` has left. It still takes part in the calls below `next_numbers`.
   void left(Rank rank, const std::vector<NextNumber>& next_numbers);
 
@@ -30,6 +33,7 @@ class Departures {
     Rank rank = 0;
     std::vector<NextNumber> next_numbers;  // of its calls that are not over here
   };
+  const Rank self_;
   std::vector<Leaving> leaving_;
 };
 

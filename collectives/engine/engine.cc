@@ -86,7 +86,8 @@ Engine::Engine(const EngineOptions& options, Port& port)
                 .endpoint = endpoint_,
                 .coded = coded_calls_,
                 .pieces = pieces_}),
-      facts_(options.endpoint.world_size) {}
+      facts_(options.endpoint.world_size),
+      departures_(options.endpoint.rank) {}
 
 Engine::~Engine() = default;
 

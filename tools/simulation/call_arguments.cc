@@ -91,22 +91,34 @@ AllreduceArguments exact_arguments(const SimulatedCall& call) {
 
 CallArguments collective_arguments(const SimulatedCall& call, std::uint32_t ranks, Rank rank,
                                    const std::byte* input, std::byte* output) {
+  const CollectiveParts& parts = call.parts[rank];
   const std::size_t width = element_bytes(call.type);
   CollectiveArguments arguments;
-  arguments.collective = call.parts->collective;
-  arguments.root = call.parts->root;
-  arguments.input = input + call.parts->input(rank).first * width;
-  arguments.output = output + call.parts->output(rank).first * width;
-  if (call.parts->parts.empty()) {
-    arguments.count = call.count;
-  } else if (call.parts->collective == Collective::all_to_all) {
-    arguments.count = call.parts->parts[0].count;
+  arguments.collective = parts.collective;
+  arguments.tag = call.tag;
+  if (const std::optional<PairTag> pair = pair_tag(call.tag)) {
+    arguments.peer = rank == pair->sender ? pair->receiver : pair->sender;
+    arguments.tag = pair->tag;
   } else {
-    for (const Range& part : call.parts->parts) arguments.counts.push_back(part.count);
+    arguments.root = parts.root;
+  }
+  arguments.input = input + parts.input(rank).first * width;
+  arguments.output = output + parts.output(rank).first * width;
+  if (parts.parts.empty()) {
+    arguments.count = call.count;
+  } else if (parts.collective == Collective::all_to_all && !parts.by_pair) {
+    arguments.count = parts.parts[0].count;
+  } else {
+    const auto counts = [](const std::vector<Range>& of) {
+      std::vector<std::uint64_t> counts;
+      for (const Range& part : of) counts.push_back(part.count);
+      return counts;
+    };
+    arguments.counts = counts(parts.by_pair ? parts.sent : parts.parts);
+    if (parts.by_pair) arguments.output_counts = counts(parts.parts);
   }
   arguments.type = call.type;
   arguments.function = call.function;
-  arguments.tag = call.tag;
   arguments.deadline = call.deadline;
   return {arguments, ranks, rank};
 }
@@ -117,7 +129,8 @@ namespace {
 CallArguments arguments_of_collective(const SimulationPlan& plan, const SimulatedCall& call,
                                       Rank rank) {
   std::byte* const output = const_cast<std::byte*>(call.outputs[rank].data());
-  const std::byte* const input = call.in_place ? output : call.inputs[rank].data();
+  const bool in_place = call.in_place && !call.parts[rank].by_pair;
+  const std::byte* const input = in_place ? output : call.inputs[rank].data();
   CallArguments arguments = collective_arguments(call, plan.ranks, rank, input, output);
   if (rank != plan.victim) return arguments;
   if (call.refused) {
@@ -128,11 +141,11 @@ CallArguments arguments_of_collective(const SimulationPlan& plan, const Simulate
     }
   }
   if (call.mismatched) {
-    auto other = std::make_shared<CollectiveParts>(*call.parts);
-    const bool reduces = call.parts->collective == Collective::reduce;
+    auto other = std::make_shared<CollectiveParts>(call.parts[rank]);
+    const bool reduces = other->collective == Collective::reduce;
     other->collective = reduces ? Collective::broadcast : Collective::reduce;
     other->parts.clear();
-    other->root = call.parts->root;
+    other->by_pair = false;
     arguments.input = input;
     arguments.output = output;
     arguments.parts = std::move(other);
@@ -143,7 +156,7 @@ CallArguments arguments_of_collective(const SimulationPlan& plan, const Simulate
 }  // namespace
 
 CallArguments arguments_of(const SimulationPlan& plan, SimulatedCall& call, Rank rank) {
-  if (call.parts) return arguments_of_collective(plan, call, rank);
+  if (!call.parts.empty()) return arguments_of_collective(plan, call, rank);
   AllreduceArguments arguments = exact_arguments(call);
   arguments.output = call.outputs[rank].data();
   arguments.input = call.in_place ? call.outputs[rank].data() : call.inputs[rank].data();

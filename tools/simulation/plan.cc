@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "collectives/engine/learning/bounds.h"
 #include "tools/reference/reference.h"
@@ -143,7 +144,9 @@ SimulatedCall draw_call(const SimulationPlan& plan, Random& random, Random* late
 /// Makes an exact call another collective.
 void draw_collective(Random& random, std::uint32_t ranks, SimulatedCall& call) {
   CollectiveArguments shape;
-  shape.collective = static_cast<Collective>(1 + random.below(kCollectives - 1));
+  // Messages came later: draw_message().
+  constexpr auto kLast = static_cast<std::uint64_t>(Collective::all_to_all);
+  shape.collective = static_cast<Collective>(1 + random.below(kLast));
   if (has_root(shape.collective)) shape.root = static_cast<Rank>(random.below(ranks));
   const bool even = shape.collective == Collective::all_to_all || random.chance(0.5);
   if (shape.collective == Collective::broadcast || shape.collective == Collective::reduce) {
@@ -160,8 +163,45 @@ void draw_collective(Random& random, std::uint32_t ranks, SimulatedCall& call) {
     }
   }
   call.algorithm = Algorithm::tar;
-  call.parts = std::make_shared<const CollectiveParts>(CollectiveParts::of(shape, ranks));
-  call.count = call.parts->count;
+  call.parts.assign(ranks, CollectiveParts::of(shape, ranks, 0));
+  call.count = call.parts[0].count;
+}
+
+/// Gives each pair of ranks of an all_to_all a count of its own, within the buffers.
+void draw_counts_of_pairs(Random& random, std::uint32_t ranks, SimulatedCall& call) {
+  const std::uint64_t most = call.count / ranks;
+  std::vector<CollectiveArguments> shapes(ranks);
+  for (CollectiveArguments& shape : shapes) {
+    shape.collective = Collective::all_to_all;
+    shape.counts.resize(ranks);
+    shape.output_counts.resize(ranks);
+  }
+  for (Rank from = 0; from < ranks; ++from) {
+    for (Rank to = 0; to < ranks; ++to) {
+      const std::uint64_t count = random.chance(0.2) ? 0 : random.below(most + 1);
+      shapes[from].counts[to] = shapes[to].output_counts[from] = count;
+    }
+  }
+  for (Rank rank = 0; rank < ranks; ++rank) {
+    call.parts[rank] = CollectiveParts::of(shapes[rank], ranks, rank);
+  }
+}
+
+/// Makes a call that has its tag for itself a message between two ranks. If the victim misbehaves,
+/// it is one of them.
+void draw_message(const SimulationPlan& plan, Random& random, SimulatedCall& call) {
+  auto sender = static_cast<Rank>(random.below(plan.ranks));
+  auto receiver = static_cast<Rank>((sender + 1 + random.below(plan.ranks - 1)) % plan.ranks);
+  if ((call.refused || call.late) && sender != plan.victim) receiver = plan.victim;
+  if (random.chance(0.5)) std::swap(sender, receiver);
+  CollectiveArguments shape{.collective = Collective::send, .count = call.count, .peer = receiver};
+  call.algorithm = Algorithm::tar;
+  call.parts.assign(plan.ranks, CollectiveParts::of(shape, plan.ranks, sender));
+  shape.collective = Collective::receive;
+  shape.peer = sender;
+  call.parts[receiver] = CollectiveParts::of(shape, plan.ranks, receiver);
+  call.tag = encode(
+      PairTag{.sender = sender, .receiver = receiver, .tag = static_cast<std::uint16_t>(call.tag)});
 }
 
 /// The shares of an exact call. With FaultKind::mismatch the victim misses measurements of sequence
@@ -199,6 +239,7 @@ std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
   Random lateness(plan.seed ^ 0x6c6174656e657373);
   Random by_host(plan.seed ^ 0x6279686f7374);
   Random collectives(plan.seed ^ 0x636f6c6c656374);
+  Random pairs(plan.seed ^ 0x7061697273);
   std::vector<ShareLearner> learners;  // by sequence
   for (std::uint32_t i = 0; plan.learns_shares && i < plan.tags; ++i) {
     learners.emplace_back(plan.seed * 8 + i, plan.ranks);
@@ -213,6 +254,13 @@ std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
     const bool by_hosts = by_host.chance(0.8) && plan.host_place_bytes > 0;
     if (plan.draws_collectives && exact && collectives.chance(0.7)) {
       draw_collective(collectives, plan.ranks, call);
+      const bool by_pair = call.parts[0].collective == Collective::all_to_all && !call.mismatched;
+      const bool alone = plan.fresh_tags && index > 0 && !call.mismatched && !call.live;
+      if (by_pair && pairs.chance(0.5)) {
+        draw_counts_of_pairs(pairs, plan.ranks, call);
+      } else if (alone && pairs.chance(0.4)) {
+        draw_message(plan, pairs, call);
+      }
     } else if (by_hosts && exact) {
       call.algorithm = Algorithm::hosts;
     } else if (plan.learns_shares && exact) {

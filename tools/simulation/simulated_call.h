@@ -11,6 +11,7 @@
 #include "collectives/engine/engine.h"
 #include "tools/reference/half_types.h"
 #include "tools/simulation/simulation.h"
+#include "transport/pair_tag.h"
 
 namespace tarpon {
 
@@ -30,9 +31,9 @@ struct SimulatedCall {
   MissingFill missing = MissingFill::zero;
   bool in_place = false;
   bool bounded = false;  // runs so; contributions are coded values
-  /// Of a collective other than AllReduce; null: an AllReduce. Each rank's buffers have `count`
-  /// elements, those of the whole bucket, whatever part of them it uses.
-  std::shared_ptr<const CollectiveParts> parts;
+  /// Of a collective other than AllReduce, or of a message, as each rank has them; empty: an
+  /// AllReduce. Each rank's buffers have `count` elements, whatever part of them it uses.
+  std::vector<CollectiveParts> parts;
   Algorithm algorithm = Algorithm::tar;
   std::uint32_t group_size = 0;
   Rank late_rank = 0;
@@ -56,6 +57,9 @@ struct SimulatedCall {
   std::vector<std::shared_ptr<PendingCall>> pending;  // by rank; null until submitted
   std::uint64_t behind =
       0;  // bit r: rank r knew when it submitted the call that another had ended it
+
+  /// Whether `rank` makes the call: of a message only its sender and its receiver do.
+  bool takes_part(Rank rank) const { return (ranks_of_tag(tag) & bit(rank)) != 0; }
 
   /// Whether the call runs exact only because its bound is not known yet.
   bool calibrates() const { return bound_rule == BoundRule::optireduce && !bounded; }
@@ -88,8 +92,8 @@ AllreduceArguments exact_arguments(const SimulatedCall& call);
 /// The arguments of `rank`.
 CallArguments arguments_of(const SimulationPlan& plan, SimulatedCall& call, Rank rank);
 
-/// Those of a collective other than AllReduce, with buffers of `call.count` elements. REQUIRES:
-/// call.parts.
+/// Those of a collective other than AllReduce, or of a message, with buffers of `call.count`
+/// elements. REQUIRES: call.parts; the rank takes part.
 CallArguments collective_arguments(const SimulatedCall& call, std::uint32_t ranks, Rank rank,
                                    const std::byte* input, std::byte* output);
 

@@ -7,6 +7,7 @@
 
 #include "collectives/engine/learning/bounds.h"
 #include "transport/integrity.h"
+#include "transport/pair_tag.h"
 #include "transport/ports/forwarding_port.h"
 #include "transport/rank_mask.h"
 
@@ -220,6 +221,8 @@ std::optional<DropReason> SimulatedRank::refusal(const RxPacket& packet) const {
     return DropReason::integrity;
   }
   if (header.incarnation != 0) return DropReason::epoch;
+  const std::uint64_t both = bit(header.sender) | bit(rank_);
+  if ((ranks_of_tag(header.tag) & both) != both) return DropReason::sender;
   return std::nullopt;
 }
 

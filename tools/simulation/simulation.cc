@@ -137,7 +137,7 @@ Time Simulation::due_at(const SimulatedCall& call, Rank rank) const {
 void Simulation::submit_due(Rank rank) {
   if (!makes_calls(rank)) return;  // a new incarnation has a call of its own
   for (SimulatedCall& call : calls_) {
-    if (call.pending[rank] || due_at(call, rank) > now_) continue;
+    if (call.pending[rank] || !call.takes_part(rank) || due_at(call, rank) > now_) continue;
     call.submitted[rank] = now_;
     call.worked[rank] = -ranks_[rank]->worked();
     if (ranks_[rank]->behind(call.tag)) call.behind |= bit(rank);
@@ -152,7 +152,8 @@ Time Simulation::next_action(Rank rank) const {
   if (!aborted_ && rank == plan_.victim) next = plan_.abort_at;
   if (!makes_calls(rank)) return next;
   for (const SimulatedCall& call : calls_) {
-    if (!call.pending[rank]) next = std::min(next, due_at(call, rank));
+    const bool due = !call.pending[rank] && call.takes_part(rank);
+    if (due) next = std::min(next, due_at(call, rank));
   }
   return next;
 }
@@ -257,7 +258,8 @@ void Simulation::end_by_broken_port() {
   ranks_[plan_.victim]->break_port(now_);
   run_rank(plan_.victim);
   for (SimulatedCall& call : calls_) {
-    if (call.pending[plan_.victim] || call.live || leaving_.has_left()) continue;
+    const bool made = call.pending[plan_.victim] != nullptr;
+    if (made || !call.takes_part(plan_.victim) || call.live || leaving_.has_left()) continue;
     call.submitted[plan_.victim] = now_;
     call.worked[plan_.victim] = -ranks_[plan_.victim]->worked();
     call.pending[plan_.victim] =
@@ -273,7 +275,7 @@ void Simulation::restart() {
   SimulatedCall& first = calls_.front();
   reborn_ = first.inputs[plan_.victim];
   std::byte* const buffer = reborn_.data();
-  if (first.parts) {
+  if (!first.parts.empty()) {
     ranks_[plan_.victim]->submit(
         collective_arguments(first, plan_.ranks, plan_.victim, buffer, buffer), now_);
     return;
@@ -296,6 +298,7 @@ bool Simulation::done() const {
   return std::all_of(calls_.begin(), calls_.end(), [this](const SimulatedCall& call) {
     if (call.live && !healed_) return true;
     for (Rank rank = 0; rank < plan_.ranks; ++rank) {
+      if (!call.takes_part(rank)) continue;
       const bool makes_it = call.pending[rank] ? !gone(rank) : makes_calls(rank);
       if (makes_it && !(call.pending[rank] && call.pending[rank]->done)) return false;
     }

@@ -95,7 +95,9 @@ bool ControlWriter::fill_ready(const ControlDue& due, const Operation* operation
   }
   if (operation != nullptr) {
     ready.age_us = static_cast<std::uint32_t>((operation->opened - operation->clock.began()) / 1us);
-    std::copy(operation->terms.begin(), operation->terms.end(), ready.terms);
+    const bool alike = operation->terms_by_peer.empty();
+    const CallTerms& terms = alike ? operation->terms : operation->terms_by_peer[due.peer];
+    std::copy(terms.begin(), terms.end(), ready.terms);
   }
   header.signature = signature_hash(signature);
   frame.length = sizeof ready;

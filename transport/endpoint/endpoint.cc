@@ -6,6 +6,7 @@
 
 #include "transport/endpoint/contract.h"
 #include "transport/endpoint/state.h"
+#include "transport/pair_tag.h"
 #include "transport/rate/rule_choice.h"
 
 namespace tarpon {
@@ -242,7 +243,7 @@ void Endpoint::abort(OperationHandle handle, std::uint32_t reason, std::uint64_t
   require(operation != nullptr && ranks != 0, "abort() of an open operation, for some rank");
   const Operation& state = operation->state();
   for (Rank peer = 0; peer < state_->options.world_size; ++peer) {
-    if (peer == state_->options.rank) continue;
+    if (peer == state_->options.rank || (ranks_of_tag(state.tag) & bit(peer)) == 0) continue;
     state_->control.push(ControlDue{.type = TARPON_ABORT,
                                     .peer = peer,
                                     .tag = state.tag,

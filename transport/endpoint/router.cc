@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "transport/integrity.h"
+#include "transport/pair_tag.h"
 #include "transport/wire/train.h"
 
 namespace tarpon {
@@ -79,7 +80,9 @@ bool Router::is_sound(const tarpon_header& header, const RxPacket& packet) {
       packet_check(header, payload) != header.check) {
     return refuse(DropReason::integrity);
   }
-  return header.incarnation == 0 || refuse(DropReason::epoch);
+  if (header.incarnation != 0) return refuse(DropReason::epoch);
+  const std::uint64_t both = bit(header.sender) | bit(options.rank);
+  return (ranks_of_tag(header.tag) & both) == both || refuse(DropReason::sender);
 }
 
 /// Takes the clock of a packet. Call it once for each train, since its packets left at one time.

@@ -106,6 +106,7 @@ struct Operation {
   HoldPolicy hold;   // the same
   bool forwards = false;
   CallTerms terms{};
+  std::vector<CallTerms> terms_by_peer;
   bool tells_terms = false;
   std::uint64_t near = 0;          // as OperationSpec::near
   std::uint64_t carries = 0;       // as OperationSpec::carries, this rank included

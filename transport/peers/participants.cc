@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "transport/pair_tag.h"
 #include "transport/wire/operation_number.h"
 
 namespace tarpon {
@@ -34,7 +35,7 @@ const NextNumber* Participants::find(Rank rank, std::uint32_t tag) const {
 }
 
 bool Participants::excludes(Rank rank, std::uint32_t tag, std::uint32_t number) const {
-  if (is_dead(rank)) return true;
+  if (is_dead(rank) || (ranks_of_tag(tag) & bit(rank)) == 0) return true;
   if (!has_left(rank)) return false;
   const NextNumber* const made = find(rank, tag);
   return made == nullptr || !before(number, made->number);
@@ -45,11 +46,10 @@ std::uint32_t Participants::made(Rank rank, std::uint32_t tag) const {
 }
 
 std::uint32_t Participants::live_in(std::uint32_t tag, std::uint32_t number) const {
-  auto count =
-      world_size_ - static_cast<std::uint32_t>(std::popcount(dead_ | silent_ | rejoining_));
-  for (Rank rank = 0; rank < world_size_; ++rank) {
-    if (is_silent(rank) || is_rejoining(rank)) continue;
-    if (has_left(rank) && excludes(rank, tag, number)) --count;
+  const std::uint64_t ranks = first_ranks(world_size_) & ranks_of_tag(tag);
+  std::uint32_t count = 0;
+  for (const Rank rank : ranks_of(ranks & ~(dead_ | silent_ | rejoining_))) {
+    if (!has_left(rank) || !excludes(rank, tag, number)) ++count;
   }
   return count;
 }

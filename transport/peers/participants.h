@@ -1,7 +1,8 @@
 // Which ranks take part in operations, as far as this rank knows: live, silent, left or dead.
 //
 // A dead rank takes part in nothing. A rank that has left takes part in the operations that it made
-// before. A silent rank may come back; bounded operations do not wait for it meanwhile.
+// before. A silent rank may come back; bounded operations do not wait for it meanwhile. In
+// operations of a tag of two ranks (transport/pair_tag.h) no other rank takes part.
 //
 // Ranks are below 64. Not thread-safe.
 #pragma once
@@ -39,7 +40,8 @@ class Participants {
   /// Replaces the set: bit r: rank r. This rank is not among them.
   void set_rejoining(std::uint64_t ranks) { rejoining_ = ranks; }
 
-  /// Whether `rank` takes no part in the operation: it is dead, or left before the operation.
+  /// Whether `rank` takes no part in the operation: it is dead, left before the operation, or is no
+  /// rank of the tag.
   bool excludes(Rank rank, std::uint32_t tag, std::uint32_t number) const;
   /// The number after the last operation of the tag that `rank` made. REQUIRES: it has left, and
   /// the tag is listed.

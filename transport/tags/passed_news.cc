@@ -1,7 +1,10 @@
 #include "transport/tags/passed_news.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
+
+#include "transport/pair_tag.h"
 
 namespace tarpon {
 namespace {
@@ -46,8 +49,13 @@ void PassedNews::tell(ControlQueue& control) {
   tell_at_ = kNever;
   std::vector<NextNumber> numbers;
   const auto flush = [&] {
-    for (Rank peer = 0; peer < world_size_ && !numbers.empty(); ++peer) {
-      if (peer != rank_) control.push(HeartbeatDue{peer, TARPON_HEARTBEAT_NEWS, numbers});
+    for (Rank peer = 0; peer < world_size_; ++peer) {
+      if (peer == rank_) continue;
+      std::vector<NextNumber> theirs;
+      std::copy_if(numbers.begin(), numbers.end(), std::back_inserter(theirs),
+                   [&](const NextNumber& one) { return (ranks_of_tag(one.tag) & bit(peer)) != 0; });
+      if (theirs.empty()) continue;
+      control.push(HeartbeatDue{peer, TARPON_HEARTBEAT_NEWS, std::move(theirs)});
     }
     numbers.clear();
   };

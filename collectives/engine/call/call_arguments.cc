@@ -3,16 +3,36 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
+
+#include "transport/pair_tag.h"
 
 namespace tarpon {
 namespace {
 
+/// The error in the counts of `call`; empty if there is none.
+std::string wrong_counts(const CollectiveArguments& call, std::uint32_t world) {
+  const bool exchanges = call.collective == Collective::all_to_all;
+  if (!exchanges && !call.output_counts.empty()) return "it takes no output_counts";
+  if (call.counts.empty() && call.output_counts.empty()) return "";
+  if (!has_parts(call.collective)) return "it takes no counts";
+  if (call.counts.size() != world) {
+    return fmt::format("{} counts for {} ranks: give one for each rank", call.counts.size(), world);
+  }
+  if (exchanges && call.output_counts.size() != world) {
+    return fmt::format("{} output_counts for {} ranks: give one for each rank",
+                       call.output_counts.size(), world);
+  }
+  if (call.count != 0) {
+    return fmt::format("count {} beside counts: give 0", call.count);
+  }
+  return "";
+}
+
 /// The error in the shape of `call`; empty if there is none. CollectiveParts::of() needs a shape
 /// without error.
 std::string wrong_shape(const CollectiveArguments& call, std::uint32_t world) {
-  const bool has_parts =
-      call.collective != Collective::broadcast && call.collective != Collective::reduce;
   if (call.collective == Collective::allreduce || call.collective > kLastCollective) {
     return fmt::format(
         "collective {}: give one of collectives/collective.h; AllReduce has a call "
@@ -30,15 +50,7 @@ std::string wrong_shape(const CollectiveArguments& call, std::uint32_t world) {
                ? fmt::format("root {} of {} ranks: give one below that", call.root, world)
                : fmt::format("root {}: it has no root; give 0", call.root);
   }
-  if (call.counts.empty()) return "";
-  if (!has_parts || call.collective == Collective::all_to_all) return "it takes no counts";
-  if (call.counts.size() != world) {
-    return fmt::format("{} counts for {} ranks: give one for each rank", call.counts.size(), world);
-  }
-  if (call.count != 0) {
-    return fmt::format("count {} beside counts: give 0", call.count);
-  }
-  return "";
+  return wrong_counts(call, world);
 }
 
 /// The error in the function or the buffers of `call`; empty if there is none.
@@ -60,7 +72,8 @@ std::string wrong_buffers(const CollectiveArguments& call, const CollectiveParts
   if (input.count == 0 || output.count == 0) return "";
   const auto* const from = static_cast<const std::byte*>(call.input);
   const auto* const to = static_cast<const std::byte*>(call.output);
-  const bool in_place = from + output.first == to + input.first;
+  const bool alike = parts.sent.empty() || parts.sent == parts.parts;
+  const bool in_place = alike && from + output.first == to + input.first;
   if (!in_place && overlap(from, input.count, to, output.count)) {
     return "input and output overlap: put them apart, or in place (collectives/collective.h)";
   }
@@ -70,10 +83,14 @@ std::string wrong_buffers(const CollectiveArguments& call, const CollectiveParts
 /// Whether the sizes of all parts together fit a message.
 bool too_many(const CollectiveArguments& call, std::uint32_t world) {
   constexpr double kMost = 1ull << 46;  // bytes: 2^32 slots of 16 KiB
-  const double elements = std::accumulate(
-      call.counts.begin(), call.counts.end(), static_cast<double>(call.count) * world,
-      [](double sum, std::uint64_t part) { return sum + static_cast<double>(part); });
-  return elements * static_cast<double>(element_bytes(call.type)) > kMost;
+  const auto elements = [&](const std::vector<std::uint64_t>& counts) {
+    return std::accumulate(
+        counts.begin(), counts.end(), static_cast<double>(call.count) * world,
+        [](double sum, std::uint64_t part) { return sum + static_cast<double>(part); });
+  };
+  return std::max(elements(call.counts), elements(call.output_counts)) *
+             static_cast<double>(element_bytes(call.type)) >
+         kMost;
 }
 
 }  // namespace
@@ -84,18 +101,26 @@ bool overlap(const void* a, std::uint64_t a_bytes, const void* b, std::uint64_t 
   return first < second + b_bytes && second < first + a_bytes;
 }
 
+std::uint32_t operation_tag(const CollectiveArguments& call, Rank rank) {
+  if (!is_message(call.collective)) return call.tag;
+  const auto tag = static_cast<std::uint16_t>(call.tag);
+  return call.collective == Collective::send
+             ? encode(PairTag{.sender = rank, .receiver = call.peer, .tag = tag})
+             : encode(PairTag{.sender = call.peer, .receiver = rank, .tag = tag});
+}
+
 CallArguments::CallArguments(const CollectiveArguments& call, std::uint32_t world, Rank rank) {
   input = call.input;
   output = call.output;
   type = call.type;
-  tag = call.tag;
+  tag = operation_tag(call, rank);
   algorithm = Algorithm::tar;
   deadline = call.deadline;
   refusal = call.refusal;
   wrong = wrong_shape(call, world);
   if (wrong.empty() && too_many(call, world)) wrong = "more elements than a call takes: split it";
   if (wrong.empty()) {
-    auto shape = CollectiveParts::of(call, world);
+    auto shape = CollectiveParts::of(call, world, rank);
     count = shape.count;
     if (reduces(call.collective)) {
       function = call.function;

@@ -16,6 +16,10 @@ namespace tarpon {
 /// Whether the two ranges of memory share a byte.
 bool overlap(const void* a, std::uint64_t a_bytes, const void* b, std::uint64_t b_bytes);
 
+/// The tag of the operation that runs the call of rank `rank`: that of the arguments, or one of the
+/// two ranks of a message.
+std::uint32_t operation_tag(const CollectiveArguments& call, Rank rank);
+
 /// `count` is that of the bucket: of a collective other than AllReduce, the elements of all parts.
 struct CallArguments : AllreduceArguments {
   CallArguments() = default;

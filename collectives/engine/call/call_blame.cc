@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "collectives/rank_list.h"
+#include "transport/pair_tag.h"
 #include "transport/rank_mask.h"
 
 namespace tarpon {
@@ -21,11 +22,14 @@ std::vector<Rank> CallBlame::absent() const {
   return silent != 0 ? ranks_of(silent) : incomplete();
 }
 
+std::uint64_t CallBlame::peers() const {
+  return first_ranks(call_.world) & ranks_of_tag(call_.call.arguments.tag) & ~bit(call_.rank);
+}
+
 std::vector<Rank> CallBlame::not_begun() const {
   const OperationView operation = call_.endpoint.view(call_.handle);
   std::vector<Rank> ranks;
-  for (Rank peer = 0; peer < call_.world; ++peer) {
-    if (peer == call_.rank || (call_.unknown & bit(peer)) != 0) continue;
+  for (const Rank peer : ranks_of(peers() & ~call_.unknown)) {
     if (!operation.progress(0, peer).heard) ranks.push_back(peer);
   }
   return ranks;
@@ -60,8 +64,9 @@ std::string CallBlame::late_text(const std::vector<Rank>& late) const {
 }
 
 bool CallBlame::is_cut_off(const Event& late_abort) const {
-  if (late_abort.begun_late || call_.world == 2) return false;
-  if (2 * std::popcount(late_abort.ranks) > static_cast<int>(call_.world)) return true;
+  const int others = std::popcount(peers());
+  if (late_abort.begun_late || others == 1) return false;
+  if (2 * std::popcount(late_abort.ranks) > others + 1) return true;
   return !call_.forwards && absent() == std::vector<Rank>{late_abort.peer};
 }
 
@@ -75,8 +80,8 @@ std::vector<Rank> CallBlame::late_by(const Event& late_abort) const {
 }
 
 std::string CallBlame::silence_text() const {
-  const int world = call_.world;
-  const int answering = world - std::popcount(call_.endpoint.peers().silent());
+  const int world = std::popcount(peers()) + 1;
+  const int answering = world - std::popcount(call_.endpoint.peers().silent() & peers());
   if (answering == world) return "";
   return fmt::format("; {}{} of {} ranks answer", 2 * answering <= world ? "cut off: " : "",
                      answering, world);

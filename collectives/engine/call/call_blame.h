@@ -64,6 +64,8 @@ class CallBlame {
   bool unheard() const;
 
  private:
+  /// The other ranks that take part. Bit r: rank r.
+  std::uint64_t peers() const;
   std::vector<Rank> not_begun() const;
   std::vector<Rank> incomplete() const;
   bool queued_too_long() const;

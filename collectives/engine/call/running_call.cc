@@ -6,6 +6,7 @@
 
 #include "collectives/engine/report/peer_report.h"
 #include "collectives/rank_list.h"
+#include "transport/pair_tag.h"
 
 namespace tarpon {
 namespace {
@@ -269,7 +270,7 @@ void RunningCall::peers_gone(const Facts& facts, Time now) {
   std::vector<Rank> gone;
   Standing highest = Standing::live;
   std::string text;
-  for (Rank rank = 0; rank < setting_.world; ++rank) {
+  for (const Rank rank : ranks_of(first_ranks(setting_.world) & ranks_of_tag(call_->report.tag))) {
     if (!endpoint_.view(handle_).takes_no_part(rank)) continue;
     const Fact& fact = facts.of(rank);
     gone.push_back(rank);

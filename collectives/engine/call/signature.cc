@@ -35,7 +35,8 @@ Unsigned get(std::span<const std::uint8_t, TARPON_SIGNATURE_BYTES> bytes, std::s
 
 bool is_parameter(Collective collective, Algorithm algorithm, std::uint8_t value) {
   if (collective != Collective::allreduce) {
-    return algorithm == Algorithm::tar && (has_root(collective) || value == 0);
+    const bool names_rank = has_root(collective) || is_message(collective);
+    return algorithm == Algorithm::tar && (names_rank || value == 0);
   }
   if (algorithm == Algorithm::tar) return value <= 1;
   const bool needs_one = algorithm == Algorithm::two_level_tar || algorithm == Algorithm::late_rank;
@@ -52,7 +53,8 @@ std::string differs(std::string_view field, Value a, Value b) {
 OperationSignature common_signature(const CallArguments& arguments) {
   OperationSignature result;
   if (arguments.parts) {
-    result.collective = arguments.parts->collective;
+    const Collective collective = arguments.parts->collective;
+    result.collective = collective == Collective::receive ? Collective::send : collective;
     result.root = arguments.parts->root;
     const std::uint64_t hash = arguments.parts->hash();
     result.shares = static_cast<std::uint16_t>(hash);
@@ -60,7 +62,7 @@ OperationSignature common_signature(const CallArguments& arguments) {
   }
   result.type = arguments.type;
   result.function = arguments.function;
-  result.count = arguments.count;
+  result.count = arguments.parts && arguments.parts->by_pair ? 0 : arguments.count;
   if (arguments.function == ReduceOp::custom) result.custom = arguments.custom.id;
   result.learns = arguments.learn_shares && arguments.algorithm == Algorithm::tar;
   return result;

@@ -8,13 +8,15 @@
 //   field   type  function  algorithm  mode  slot bytes  shares  count  epoch  pa  codec  custom
 //
 // `mode` has the mode in its lower half and the collective in the upper one. Collectives other than
-// AllReduce have algorithm tar, and their root in `pa`. A hash of their parts lies in `shares` and,
-// unless the function is the caller's own, in `custom`.
-// `shares` is Shares::hash(). If two ranks have different shares with the same hash, either they
-// cut the bucket alike, or no rank gets a result: some owner waits for more than it is sent.
-// `pa` is the algorithm's parameter: the size of the groups of Algorithm::two_level_tar, 1 + the
-// late rank of Algorithm::late_rank, 1 for Algorithm::tar where the shares are learnt, else 0.
-// `custom` is the id of the caller's own function, 0 for every other one.
+// AllReduce have algorithm tar, and their root in `pa`, messages their sender. A hash of their
+// parts lies in `shares` and, unless the function is the caller's own, in `custom`. all_to_all with
+// counts has count 0 and hash 1: the ranks compare their counts by the terms of READY
+// (pair_counts.h). `shares` is Shares::hash(). If two ranks have different shares with the same
+// hash, either they cut the bucket alike, or no rank gets a result: some owner waits for more than
+// it is sent. `pa` is the algorithm's parameter: the size of the groups of
+// Algorithm::two_level_tar, 1 + the late rank of Algorithm::late_rank, 1 for Algorithm::tar where
+// the shares are learnt, else 0. `custom` is the id of the caller's own function, 0 for every other
+// one.
 //
 // Values and pure functions.
 #pragma once

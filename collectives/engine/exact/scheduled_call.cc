@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "collectives/rank_list.h"
+#include "transport/pair_tag.h"
 
 namespace tarpon {
 
@@ -20,6 +21,8 @@ ScheduledCall::ScheduledCall(const Setting& setting, std::shared_ptr<PendingCall
                              Endpoint& endpoint, Time submitted, Time now, Program program)
     : RunningCall(setting, std::move(call), endpoint, submitted, now),
       executor_(make_executor(std::move(program))) {
+  const CollectiveParts* const parts = call_->arguments.parts.get();
+  if (parts != nullptr && parts->by_pair) pair_counts_.emplace(*parts, setting.rank);
   call_->report.algorithm = call_->arguments.algorithm;
   call_->report.bytes_sent = executor_.bytes_sent();
 }
@@ -38,7 +41,7 @@ ScheduledCall::Program ScheduledCall::program_of(const Setting& setting, const P
           .input = arguments.bucket_input(setting.rank),
           .contributors = bit(setting.rank),
           .function = arguments.function,
-          .others = first_ranks(setting.world) & ~bit(setting.rank)};
+          .others = first_ranks(setting.world) & ranks_of_tag(arguments.tag) & ~bit(setting.rank)};
 }
 
 OperationSpec ScheduledCall::specify() {
@@ -49,7 +52,18 @@ OperationSpec ScheduledCall::specify() {
   spec.began = setting_.began;
   spec.forwards = true;
   spec.stages = executor_.stages();
+  if (pair_counts_) spec.terms_by_peer = pair_counts_->terms();
   return spec;
+}
+
+/// Ends the call if a peer counts the parts between it and this rank differently.
+bool ScheduledCall::counts_differ(Time now) {
+  if (!pair_counts_) return false;
+  const auto difference = pair_counts_->find(endpoint_.view(handle()));
+  if (!difference) return false;
+  call_->report.blamed = {difference->peer};
+  end(Status::mismatch, difference->text, now);
+  return true;
 }
 
 /// Takes a buffer for partial results if they are not elements.
@@ -100,6 +114,7 @@ bool ScheduledCall::advance(Time now) {
     if (work_.idle()) end_whole(now);
     return over();
   }
+  if (counts_differ(now)) return true;
   executor_.advance(endpoint_, handle());
   if (!closed_.all() || blame().unheard()) return false;
   if (settle_at_ == kNever) {
@@ -176,12 +191,12 @@ void ScheduledCall::complete_output() {
   const CallArguments& arguments = call_->arguments;
   if (!arguments.parts || call_->report.status != Status::complete) return;
   const std::size_t width = element_bytes(arguments.type);
-  const Range own = arguments.parts->own_copy(setting_.rank).times(width);
+  const CollectiveParts::OwnCopy own = arguments.parts->own_copy(setting_.rank);
   if (own.count == 0) return;
-  const std::byte* const from = arguments.bucket_input(setting_.rank) + own.first;
-  std::byte* const to = arguments.bucket_output(setting_.rank) + own.first;
+  const std::byte* const from = arguments.bucket_input(setting_.rank) + own.from * width;
+  std::byte* const to = arguments.bucket_output(setting_.rank) + own.to * width;
   if (from == to) return;
-  work_.add(own.count, 1, [from, to](std::uint64_t first, std::uint64_t count) {
+  work_.add(own.count * width, 1, [from, to](std::uint64_t first, std::uint64_t count) {
     std::memcpy(to + first, from + first, count);
   });
 }

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "collectives/engine/call/running_call.h"
+#include "collectives/engine/exact/pair_counts.h"
 #include "collectives/engine/exact/schedule_executor.h"
 
 namespace tarpon {
@@ -54,15 +55,17 @@ class ScheduledCall : public RunningCall {
   bool confirmed() const;
   bool may_finish(Time now) const;
   void copy_kept(Time now);
+  bool counts_differ(Time now);
   void note_lacking(std::uint64_t ranks);
   void end_whole(Time now);
 
   std::optional<FloatBufferPool::Buffer> partials_;
   ScheduleExecutor executor_;
-  std::unique_ptr<Retained> copy_;    // of the kept piece, until the endpoint keeps it
-  Time settle_at_ = kNever;           // until then confirmations may save the copy
-  std::uint64_t lost_receivers_ = 0;  // absent ranks that had not confirmed
-  bool finishing_ = false;            // the kept piece is being copied, or has been
+  std::optional<PairCounts> pair_counts_;  // of an all_to_all with counts
+  std::unique_ptr<Retained> copy_;         // of the kept piece, until the endpoint keeps it
+  Time settle_at_ = kNever;                // until then confirmations may save the copy
+  std::uint64_t lost_receivers_ = 0;       // absent ranks that had not confirmed
+  bool finishing_ = false;                 // the kept piece is being copied, or has been
 };
 
 }  // namespace tarpon

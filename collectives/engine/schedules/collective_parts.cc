@@ -84,10 +84,14 @@ Schedule scatter(const CollectiveParts& parts, std::uint32_t world, Rank rank) {
 
 /// Chunk r is the part for rank r; chunk world + r that from rank r.
 Schedule all_to_all(const CollectiveParts& parts, std::uint32_t world, Rank rank) {
-  Schedule schedule = with_parts(parts);
-  for (Schedule::Chunk& chunk : schedule.chunks) chunk.overwritten = true;
+  Schedule schedule;
+  for (const Range& part : parts.sent) {
+    schedule.chunks.push_back({.elements = part, .overwritten = true});
+  }
   for (const Range& part : parts.parts) schedule.chunks.push_back({.elements = part});
+  schedule.stages.resize(1);
   Schedule::Stage& stage = schedule.stages[0];
+  stage.confirmed = true;
   const std::vector<Rank> from = successors(world, rank);
   for (std::uint32_t turn = 1; turn < world; ++turn) {
     const Rank to = from[world - 1 - turn];
@@ -133,6 +137,20 @@ Schedule direct_broadcast(const CollectiveParts& parts, std::uint32_t world, Ran
   return schedule;
 }
 
+Schedule message(const CollectiveParts& parts, Rank rank) {
+  Schedule schedule;
+  schedule.chunks.push_back({.elements = {0, parts.count}, .stored = rank == parts.receiver});
+  schedule.stages.resize(1);
+  Schedule::Stage& stage = schedule.stages[0];
+  stage.confirmed = true;
+  if (rank == parts.receiver) {
+    schedule.add(stage.receives, parts.root, Pieces{{{.chunk = 0, .version = 1}}});
+  } else {
+    schedule.add(stage.sends, parts.receiver, Pieces{{{.chunk = 0, .version = 0}}});
+  }
+  return schedule;
+}
+
 /// Chunk i goes to the i-th rank after the root, which passes it on to the others.
 Schedule scattered_broadcast(const CollectiveParts& parts, std::uint32_t world, Rank rank,
                              std::size_t element_bytes) {
@@ -169,25 +187,43 @@ Range part_or_none(const std::vector<Range>& parts, Rank rank) {
   return rank < parts.size() ? parts[rank] : Range{};
 }
 
+/// Parts that lie one after another: `counts` elements, or `count` each where that is empty.
+std::vector<Range> laid_out(const std::vector<std::uint64_t>& counts, std::uint64_t count,
+                            std::uint32_t world) {
+  std::vector<Range> parts;
+  std::uint64_t first = 0;
+  for (Rank rank = 0; rank < world; ++rank) {
+    parts.push_back({first, counts.empty() ? count : counts[rank]});
+    first += parts.back().count;
+  }
+  return parts;
+}
+
 }  // namespace
 
-CollectiveParts CollectiveParts::of(const CollectiveArguments& arguments, std::uint32_t world) {
+CollectiveParts CollectiveParts::of(const CollectiveArguments& arguments, std::uint32_t world,
+                                    Rank rank) {
   CollectiveParts result;
   result.collective = arguments.collective;
-  result.root = arguments.root;
-  if (arguments.collective == Collective::broadcast || arguments.collective == Collective::reduce) {
+  const bool sends = arguments.collective == Collective::send;
+  const bool message = is_message(arguments.collective);
+  result.root = !message ? arguments.root : sends ? rank : arguments.peer;
+  if (message) result.receiver = sends ? arguments.peer : rank;
+  if (!has_parts(arguments.collective)) {
     result.count = arguments.count;
     return result;
   }
-  for (Rank rank = 0; rank < world; ++rank) {
-    const std::uint64_t part = arguments.counts.empty() ? arguments.count : arguments.counts[rank];
-    result.parts.push_back({result.count, part});
-    result.count += part;
-  }
+  const bool exchanges = arguments.collective == Collective::all_to_all;
+  result.by_pair = exchanges && !arguments.counts.empty();
+  result.parts =
+      laid_out(exchanges ? arguments.output_counts : arguments.counts, arguments.count, world);
+  if (exchanges) result.sent = laid_out(arguments.counts, arguments.count, world);
+  result.count = result.parts.back().end();
   return result;
 }
 
 std::uint64_t CollectiveParts::hash() const {
+  if (by_pair) return 1;
   const bool even = std::all_of(parts.begin(), parts.end(),
                                 [this](const Range& part) { return part.count == parts[0].count; });
   if (even) return 0;
@@ -204,11 +240,14 @@ Range CollectiveParts::input(Rank rank) const {
       return part_or_none(parts, rank);
     case Collective::broadcast:
     case Collective::scatter:
+    case Collective::send:
+    case Collective::receive:
       return rank == root ? Range{0, count} : Range{};
+    case Collective::all_to_all:
+      return {0, sent.back().end()};
     case Collective::allreduce:
     case Collective::reduce_scatter:
     case Collective::reduce:
-    case Collective::all_to_all:
       break;
   }
   return {0, count};
@@ -222,6 +261,9 @@ Range CollectiveParts::output(Rank rank) const {
     case Collective::reduce:
     case Collective::gather:
       return rank == root ? Range{0, count} : Range{};
+    case Collective::send:
+    case Collective::receive:
+      return rank == receiver ? Range{0, count} : Range{};
     case Collective::allreduce:
     case Collective::all_gather:
     case Collective::broadcast:
@@ -231,19 +273,23 @@ Range CollectiveParts::output(Rank rank) const {
   return {0, count};
 }
 
-Range CollectiveParts::own_copy(Rank rank) const {
+CollectiveParts::OwnCopy CollectiveParts::own_copy(Rank rank) const {
+  const Range own = part_or_none(parts, rank);
   switch (collective) {
     case Collective::all_gather:
+      return {own.first, own.first, own.count};
     case Collective::all_to_all:
-      return part_or_none(parts, rank);
+      return {sent[rank].first, own.first, own.count};
     case Collective::gather:
     case Collective::scatter:
-      return rank == root ? part_or_none(parts, rank) : Range{};
+      return rank == root ? OwnCopy{own.first, own.first, own.count} : OwnCopy{};
     case Collective::broadcast:
-      return rank == root ? Range{0, count} : Range{};
+      return rank == root ? OwnCopy{0, 0, count} : OwnCopy{};
     case Collective::allreduce:
     case Collective::reduce_scatter:
     case Collective::reduce:
+    case Collective::send:
+    case Collective::receive:
       break;
   }
   return {};
@@ -264,6 +310,9 @@ Schedule collective_schedule(const CollectiveParts& parts, std::uint32_t world, 
       return scatter(parts, world, rank);
     case Collective::all_to_all:
       return all_to_all(parts, world, rank);
+    case Collective::send:
+    case Collective::receive:
+      return message(parts, rank);
     case Collective::allreduce:
     case Collective::broadcast:
       break;

@@ -16,13 +16,17 @@ namespace tarpon {
 struct CollectiveParts {
   Collective collective = Collective::reduce_scatter;
   Rank root = 0;
-  std::vector<Range> parts;  // of each rank in the bucket, in elements; broadcast, reduce: empty
+  Rank receiver = 0;         // of a message, whose sender is the root
+  std::vector<Range> parts;  // of each rank in the bucket, in elements; broadcast, reduce and
+                             // messages: empty
+  std::vector<Range> sent;   // all_to_all: the part for each rank in the bucket of the input
   std::uint64_t count = 0;   // elements of the bucket
+  bool by_pair = false;      // all_to_all with counts: other ranks have other parts
 
-  /// REQUIRES: arguments that are not refused; a world >= 1.
-  static CollectiveParts of(const CollectiveArguments& arguments, std::uint32_t world);
+  /// REQUIRES: arguments of rank `rank` that are not refused; a world >= 1.
+  static CollectiveParts of(const CollectiveArguments& arguments, std::uint32_t world, Rank rank);
 
-  /// A hash of the parts, of 48 bits; 0 where all have the same size.
+  /// A hash of the parts, of 48 bits; 0 where all have the same size. by_pair: 1.
   std::uint64_t hash() const;
 
   /// The elements of the bucket that the input and the output of `rank` have; none where the rank
@@ -30,8 +34,12 @@ struct CollectiveParts {
   Range input(Rank rank) const;
   Range output(Rank rank) const;
 
-  /// Elements of the bucket that `rank` copies from its input to its output; none: count 0.
-  Range own_copy(Rank rank) const;
+  /// The elements that `rank` copies from its input to its output: where they begin in the buckets
+  /// of both, and how many there are.
+  struct OwnCopy {
+    std::uint64_t from = 0, to = 0, count = 0;
+  };
+  OwnCopy own_copy(Rank rank) const;
 };
 
 /// What `rank` sends, adds and stores. Each element of a part goes from its rank to the ranks that

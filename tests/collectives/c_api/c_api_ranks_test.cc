@@ -109,6 +109,117 @@ TEST_F(CApi, collective__what_makes_no_sense_is_refused_and_later_calls_match) {
   });
 }
 
+TEST_F(CApi, collective__all_to_all_with_counts_of_each_pair) {
+  on_both([&](std::size_t rank) {
+    const std::uint64_t to[2][2] = {{1, 2}, {0, 3}}, from[2][2] = {{1, 0}, {2, 3}};
+    const std::vector<float> in =
+        rank == 0 ? std::vector<float>{1, 2, 3} : std::vector<float>{4, 5, 6};
+    std::vector<float> out(rank == 0 ? 1 : 5);
+    tarpon_collective_arguments call{};
+    call.size = sizeof call;
+    call.collective = TARPON_ALL_TO_ALL;
+    call.input = in.data(), call.output = out.data();
+    call.counts = to[rank], call.output_counts = from[rank];
+    call.deadline_us = 20 * kSecond;
+    ASSERT_EQ(tarpon_collective(ranks_[rank], &call, nullptr), TARPON_OK) << tarpon_error_text();
+    EXPECT_EQ(out, rank == 0 ? std::vector<float>{1} : (std::vector<float>{2, 3, 4, 5, 6}));
+  });
+}
+
+tarpon_message message_on(float* data, std::size_t count, std::size_t peer) {
+  tarpon_message message{};
+  message.size = sizeof message;
+  message.data = data;
+  message.bytes = count * sizeof *data;
+  message.peer = static_cast<std::uint32_t>(peer);
+  message.deadline_us = 20 * kSecond;
+  return message;
+}
+
+TEST_F(CApi, message__is_found_by_a_probe_and_received) {
+  on_both([&](std::size_t rank) {
+    std::vector<float> data(1000, rank == 0 ? 7.0f : 0.0f);
+    tarpon_message message = message_on(data.data(), data.size(), 1 - rank);
+    message.tag = 3;
+    if (rank == 0) {
+      ASSERT_EQ(tarpon_send(ranks_[0], &message, nullptr), TARPON_OK) << tarpon_error_text();
+      return;
+    }
+    std::uint32_t peer = 9;
+    ASSERT_EQ(tarpon_probe(ranks_[1], 3, 20 * kSecond, &peer), TARPON_OK) << tarpon_error_text();
+    EXPECT_EQ(peer, 0u);
+    ASSERT_EQ(tarpon_recv(ranks_[1], &message, nullptr), TARPON_OK) << tarpon_error_text();
+    EXPECT_EQ(data, std::vector<float>(1000, 7.0f));
+    EXPECT_EQ(tarpon_probe(ranks_[1], 3, 0, &peer), TARPON_ERROR_TIMEOUT);
+    EXPECT_THAT(tarpon_error_text(), HasSubstr("no rank has sent a message of tag 3"));
+    EXPECT_EQ(tarpon_probe(ranks_[1], 3, 0, nullptr), TARPON_ERROR_INVALID_ARGUMENT);
+  });
+}
+
+TEST_F(CApi, message__what_makes_no_sense_is_refused_and_later_messages_match) {
+  on_both([&](std::size_t rank) {
+    const auto run = [&](const tarpon_message& message) {
+      return rank == 0 ? tarpon_send(ranks_[0], &message, nullptr)
+                       : tarpon_recv(ranks_[1], &message, nullptr);
+    };
+    float data[4] = {};
+    tarpon_message message = message_on(data, 4, rank);
+    EXPECT_EQ(run(message), TARPON_ERROR_INVALID_ARGUMENT);
+    EXPECT_THAT(tarpon_error_text(), HasSubstr("is this rank"));
+    message.peer = static_cast<std::uint32_t>(1 - rank);
+    if (rank == 1) message.refusal = "the tensor is not contiguous";
+    EXPECT_EQ(run(message), TARPON_ERROR_NO_RESULT);
+    EXPECT_THAT(tarpon_error_text(),
+                HasSubstr(rank == 1 ? "the tensor is not contiguous" : "rank 1 refused the call"));
+    message.refusal = nullptr;
+    EXPECT_EQ(run(message), TARPON_OK) << tarpon_error_text();
+  });
+}
+
+TEST_F(CApi, group__starts_its_calls_together) {
+  on_both([&](std::size_t rank) {
+    std::vector<float> own(50'000, static_cast<float>(rank)), others(50'000, -1.0f);
+    std::vector<float> sums = {1, 2};
+    tarpon_message out = message_on(own.data(), own.size(), 1 - rank);
+    tarpon_message in = message_on(others.data(), others.size(), 1 - rank);
+    tarpon_arguments add = call_on(sums.data(), sums.size());
+    ASSERT_EQ(tarpon_group_start(), TARPON_OK);
+    ASSERT_EQ(tarpon_group_start(), TARPON_OK);
+    // Without a group both ranks would wait for each other here.
+    EXPECT_EQ(tarpon_send(ranks_[rank], &out, nullptr), TARPON_OK) << tarpon_error_text();
+    EXPECT_EQ(tarpon_group_end(), TARPON_OK);
+    EXPECT_EQ(tarpon_recv(ranks_[rank], &in, nullptr), TARPON_OK) << tarpon_error_text();
+    EXPECT_EQ(tarpon_allreduce(ranks_[rank], &add, nullptr), TARPON_OK) << tarpon_error_text();
+    EXPECT_EQ(tarpon_group_end(), TARPON_OK) << tarpon_error_text();
+    EXPECT_EQ(others, std::vector<float>(50'000, static_cast<float>(1 - rank)));
+    EXPECT_EQ(sums, (std::vector<float>{2, 4}));
+  });
+}
+
+TEST_F(CApi, group__tells_the_first_error_of_its_calls) {
+  on_both([&](std::size_t rank) {
+    float data[4] = {};
+    tarpon_message good = message_on(data, 4, 1 - rank), bad = good;
+    bad.tag = 1;
+    if (rank == 1) bad.bytes = 8;
+    tarpon_report* report = nullptr;
+    tarpon_arguments add = call_on(data, 4);
+    ASSERT_EQ(tarpon_group_start(), TARPON_OK);
+    const auto run = rank == 0 ? tarpon_send : tarpon_recv;
+    EXPECT_EQ(run(ranks_[rank], &bad, nullptr), TARPON_OK);
+    EXPECT_EQ(run(ranks_[rank], &good, nullptr), TARPON_OK);
+    EXPECT_EQ(tarpon_group_end(), TARPON_ERROR_NO_RESULT);
+    EXPECT_THAT(tarpon_error_text(), HasSubstr("mismatch"));
+    ASSERT_EQ(tarpon_group_start(), TARPON_OK);
+    EXPECT_EQ(tarpon_allreduce(ranks_[rank], &add, &report), TARPON_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(tarpon_group_end(), TARPON_ERROR_INVALID_ARGUMENT);
+    EXPECT_THAT(tarpon_error_text(), HasSubstr("a group has no reports: give NULL"));
+    EXPECT_EQ(tarpon_group_end(), TARPON_ERROR_INVALID_ARGUMENT);
+    EXPECT_THAT(tarpon_error_text(), HasSubstr("no group is open"));
+    EXPECT_EQ(tarpon_allreduce(ranks_[rank], &add, nullptr), TARPON_OK) << tarpon_error_text();
+  });
+}
+
 TEST_F(CApi, follow__takes_the_results_that_a_rank_missed) {
   constexpr std::uint32_t kMissed = 3;
   constexpr std::uint64_t kCount = 50'000;

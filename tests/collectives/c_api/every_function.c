@@ -39,6 +39,30 @@ static void fill(float* data, uint32_t rank) {
   for (int i = 0; i < COUNT; ++i) data[i] = (float)(rank + 1);
 }
 
+/* Rank 0 sends a value to rank 1. */
+static void check_message(tarpon_communicator* job, uint32_t rank) {
+  int32_t value = rank == 0 ? 5 : 0;
+  uint32_t peer = 9;
+  tarpon_call* call = NULL;
+  tarpon_message message = {.size = sizeof message};
+  message.data = &value;
+  message.bytes = sizeof value;
+  message.peer = rank == 0 ? 1 : 0;
+  message.deadline_us = SECONDS(20);
+  if (rank > 1) return;
+  if (rank == 1) REQUIRE(tarpon_probe(job, 0, SECONDS(20), &peer) == TARPON_OK && peer == 0);
+  REQUIRE((rank == 0 ? tarpon_send(job, &message, NULL) : tarpon_recv(job, &message, NULL)) ==
+          TARPON_OK);
+  REQUIRE((rank == 0 ? tarpon_send_start(job, &message, &call)
+                     : tarpon_recv_start(job, &message, &call)) == TARPON_OK);
+  REQUIRE(tarpon_wait(call, NULL) == TARPON_OK && value == 5);
+  tarpon_call_free(call);
+  REQUIRE(tarpon_group_start() == TARPON_OK);
+  REQUIRE((rank == 0 ? tarpon_send(job, &message, NULL) : tarpon_recv(job, &message, NULL)) ==
+          TARPON_OK);
+  REQUIRE(tarpon_group_end() == TARPON_OK);
+}
+
 static void check_calls(tarpon_communicator* job, uint32_t rank, float expected) {
   static float data[COUNT];
   const tarpon_arguments arguments = sum_of(data);
@@ -77,6 +101,8 @@ static void check_calls(tarpon_communicator* job, uint32_t rank, float expected)
   REQUIRE(tarpon_collective_start(job, &broadcast, &call) == TARPON_OK);
   REQUIRE(tarpon_wait(call, NULL) == TARPON_OK);
   tarpon_call_free(call);
+
+  check_message(job, rank);
 
   REQUIRE(tarpon_behind(job, 0, &behind) == TARPON_OK && behind == 0);
   REQUIRE(tarpon_set_loss_target(job, 0.01) == TARPON_OK);

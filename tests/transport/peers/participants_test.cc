@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "transport/pair_tag.h"
+
 namespace tarpon::participants_test {
 namespace {
 
@@ -23,6 +25,18 @@ TEST(ParticipantsTest, set_dead__of_a_silent_rank_that_has_left) {
   EXPECT_FALSE(participants.is_silent(2));
   EXPECT_FALSE(participants.has_left(2));
   EXPECT_EQ(participants.live_in(7, 0), 3u);
+}
+
+TEST(ParticipantsTest, excludes__ranks_that_are_not_of_the_tag) {
+  Participants participants(4);
+  const std::uint32_t tag = encode(PairTag{.sender = 1, .receiver = 3});
+  EXPECT_TRUE(participants.excludes(0, tag, 0));
+  EXPECT_TRUE(participants.excludes(2, tag, 0));
+  EXPECT_FALSE(participants.excludes(1, tag, 0));
+  EXPECT_EQ(participants.live_in(tag, 0), 2u);
+  participants.set_left(3, {{tag, 5}});
+  EXPECT_EQ(participants.live_in(tag, 4), 2u);
+  EXPECT_EQ(participants.live_in(tag, 5), 1u);
 }
 
 TEST(ParticipantsTest, set_left__it_takes_part_in_what_it_made) {

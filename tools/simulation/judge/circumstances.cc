@@ -85,9 +85,9 @@ bool Circumstances::sends_to_victim(Rank rank) const {
 
 bool Circumstances::exchanges(Rank rank,
                               std::vector<Schedule::Message> Schedule::Stage::*messages) const {
-  if (!call_.parts) return true;
+  if (call_.parts.empty()) return true;
   const Schedule schedule =
-      collective_schedule(*call_.parts, plan_.ranks, rank, element_bytes(call_.type));
+      collective_schedule(call_.parts[rank], plan_.ranks, rank, element_bytes(call_.type));
   return std::any_of(schedule.stages.begin(), schedule.stages.end(), [&](const auto& stage) {
     return std::any_of((stage.*messages).begin(), (stage.*messages).end(),
                        [this](const auto& one) { return one.peer == plan_.victim; });

@@ -18,6 +18,7 @@ class Judge {
 
   void run() {
     for (Rank rank = 0; rank < plan_.ranks; ++rank) {
+      if (!call_.takes_part(rank)) continue;
       if (!at_.ended(rank)) {
         if (rank == plan_.victim && (plan_.crashes() || at_.left_out())) continue;
         return violate(rank, "did not end");
@@ -259,10 +260,10 @@ std::string describe(const SimulatedCall& call, Rank rank) {
   const bool tar = call.algorithm == Algorithm::tar;
   return fmt::format("tag {} {} {} ({}{}{} {} x {}) rank {}", call.tag,
                      call.live ? "live call" : "call", call.number,
-                     call.parts ? name(call.parts->collective)
-                     : tar      ? ""
-                                : name(call.algorithm),
-                     tar && !call.parts ? "" : " ", name(call.function), name(call.type),
+                     !call.parts.empty() ? name(call.parts[rank].collective)
+                     : tar               ? ""
+                                         : name(call.algorithm),
+                     tar && call.parts.empty() ? "" : " ", name(call.function), name(call.type),
                      call.count, rank);
 }
 

@@ -107,7 +107,7 @@ class Results {
 
   template <typename T>
   void judge_exact() {
-    if (call_.parts) return judge_collective<T>();
+    if (!call_.parts.empty()) return judge_collective<T>();
     if (call_.algorithm != Algorithm::tar || !call_.shares.even()) return judge_scheduled<T>();
     const ShardLayout layout{call_.count, sizeof(T), plan_.ranks};
     for (std::uint32_t shard = 0; shard < plan_.ranks; ++shard) {
@@ -125,7 +125,7 @@ class Results {
   /// What element `i` of the output of `rank` has to be. Elements are those of the bucket.
   template <typename T>
   T collective_result(Rank rank, Rank part, std::uint64_t i) const {
-    const CollectiveParts& parts = *call_.parts;
+    const CollectiveParts& parts = call_.parts[rank];
     switch (parts.collective) {
       case Collective::reduce_scatter:
       case Collective::reduce:
@@ -135,10 +135,12 @@ class Results {
                               [&](Rank r) { return element_at<T>(call_.inputs[r], i); });
       case Collective::all_to_all: {
         const std::uint64_t place = i - parts.parts[part].first;
-        return element_at<T>(call_.inputs[part], parts.parts[rank].first + place);
+        return element_at<T>(call_.inputs[part], call_.parts[part].sent[rank].first + place);
       }
       case Collective::broadcast:
       case Collective::scatter:
+      case Collective::send:
+      case Collective::receive:
         return element_at<T>(call_.inputs[parts.root], i);
       case Collective::all_gather:
       case Collective::gather:
@@ -150,9 +152,9 @@ class Results {
 
   template <typename T>
   void judge_collective() {
-    const CollectiveParts& parts = *call_.parts;
     for (Rank rank = 0; rank < plan_.ranks; ++rank) {
       if (!has_result(rank)) continue;
+      const CollectiveParts& parts = call_.parts[rank];
       const Range output = parts.output(rank);
       Rank part = 0;
       for (std::uint64_t i = output.first; i < output.end(); ++i) {
