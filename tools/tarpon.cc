@@ -3,12 +3,12 @@
 #include <string>
 #include <vector>
 
-#include "tools/allreduce/allreduce_options.h"
 #include "tools/check/check_command.h"
 #include "tools/cli/environment_variables.h"
 #include "tools/cli/program/completion_command.h"
 #include "tools/cli/program/help_command.h"
 #include "tools/cli/program/run_program.h"
+#include "tools/collective/collective_options.h"
 #include "tools/doctor/doctor_command.h"
 #include "tools/doctor/info_command.h"
 #include "tools/flight/flight_command.h"
@@ -27,8 +27,8 @@ using tarpon::cli::family;
 std::vector<tarpon::cli::Command> commands() {
   using namespace tarpon;
   return {
-      command("allreduce", "average or sum arrays over ranks; benchmark it", add_allreduce_options,
-              run_allreduce),
+      command("allreduce", "average or sum arrays over ranks; benchmark it", add_collective_options,
+              run_collective),
       command("check", "probe every pair of ranks", add_check_options, run_check),
       command("completion", "print a script that completes command lines in a shell",
               cli::add_completion_options, cli::run_completion),

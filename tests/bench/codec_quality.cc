@@ -15,7 +15,7 @@
 
 #include "codec/hadamard.h"
 #include "tests/bench/full_length.h"
-#include "tools/allreduce/npy.h"
+#include "tools/collective/npy.h"
 
 namespace tarpon {
 namespace {

@@ -30,8 +30,8 @@
 #include <string>
 
 #include "collectives/communicator.h"
-#include "tools/allreduce/pattern.h"
-#include "tools/allreduce/tensor_memory.h"
+#include "tools/collective/pattern.h"
+#include "tools/collective/tensor_memory.h"
 #include "tools/job/session.h"
 #include "tools/system/process_usage.h"
 #include "transport/clock.h"

@@ -1,5 +1,5 @@
 // .npy files, which come from anywhere.
-#include "tools/allreduce/npy.h"
+#include "tools/collective/npy.h"
 
 #include <sys/mman.h>
 #include <unistd.h>

@@ -101,7 +101,7 @@ includes() {
         allowed["tests"] = "tests tools collectives codec transport xdp bpf"
         # Folder -> folders of other top folders that include it.
         open["collectives/driver"] = "tools/check tools/doctor tools/job tools/simulation"
-        open["collectives/engine"] = "tools/allreduce tools/flight tools/simulation"
+        open["collectives/engine"] = "tools/collective tools/flight tools/simulation"
         open["collectives/engine/call"] = "tools/flight tools/simulation"
         open["collectives/engine/hosts"] = "tools/simulation tools/reference"
         open["collectives/engine/kernels"] = "tools/doctor tools/simulation tools/reference"

@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <functional>
 
-#include "tools/allreduce/timed_calls.h"
 #include "tools/check/pair_matrix.h"
 #include "tools/check/probe.h"
 #include "tools/cli/colour.h"
 #include "tools/cli/exit_code.h"
 #include "tools/cli/files/report_output.h"
 #include "tools/cli/wrapped_text.h"
+#include "tools/collective/timed_calls.h"
 #include "tools/job/datapath_text.h"
 #include "tools/job/host_trouble.h"
 #include "tools/job/joint_outcome.h"

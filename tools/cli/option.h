@@ -21,7 +21,7 @@
 namespace tarpon::cli {
 
 /// Which ranks of a job must be given the option alike. A `job` option must be part of the text
-/// that the ranks compare when they meet; tests/tools/allreduce/cli_scope_test.cc checks that.
+/// that the ranks compare when they meet; tests/tools/collective/cli_scope_test.cc checks that.
 enum class Scope { rank, job };
 
 /// How often an option may be given, and how many words it takes.

@@ -4,9 +4,9 @@
 #include <cstring>
 #include <utility>
 
-#include "tools/allreduce/file_job.h"
 #include "tools/cli/exit_code.h"
 #include "tools/cli/voice.h"
+#include "tools/collective/file_job.h"
 #include "tools/job/session.h"
 #include "tools/launch/exec_program.h"
 

@@ -13,7 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/child_program.h"
-#include "tools/allreduce/npy.h"
+#include "tools/collective/npy.h"
 
 namespace tarpon::test::cli_errors_test {
 namespace {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "tests/support/child_program.h"
-#include "tools/allreduce/npy.h"
+#include "tools/collective/npy.h"
 
 namespace tarpon::test::cli_launchers_test {
 namespace {

@@ -1,0 +1,380 @@
+#include "tools/collective/benchmark.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "tools/cli/exit_code.h"
+#include "tools/cli/files/report_output.h"
+#include "tools/cli/interruption.h"
+#include "tools/cli/progress_line.h"
+#include "tools/cli/units.h"
+#include "tools/cli/wrapped_text.h"
+#include "tools/collective/pattern.h"
+#include "tools/collective/result_table.h"
+#include "tools/collective/slow_calls.h"
+#include "tools/collective/tensor_memory.h"
+#include "tools/collective/timed_calls.h"
+#include "tools/collective/work_estimate.h"
+#include "tools/job/datapath_text.h"
+#include "tools/job/host_trouble.h"
+#include "tools/job/joint_outcome.h"
+#include "tools/job/rank_names.h"
+#include "tools/version.h"
+
+namespace tarpon {
+namespace {
+
+/// The size after `size`, if that is not the last one.
+std::optional<std::uint64_t> next_size(const CollectiveOptions& options, std::uint64_t size) {
+  if (options.step_factor > 1) {
+    if (size > options.max_bytes / options.step_factor) return std::nullopt;
+    return size * options.step_factor;
+  }
+  if (options.step_bytes == 0 || options.step_bytes > options.max_bytes - size) return std::nullopt;
+  return size + options.step_bytes;
+}
+
+/// Sizes of all measurements in their order: each size twice, for every kind, in every cycle.
+std::vector<std::uint64_t> items_of(const CollectiveOptions& options) {
+  constexpr std::size_t kMost = 100'000;  // enough for an estimate
+  std::vector<std::uint64_t> sizes;
+  const std::size_t sweeps = options.run_cycles * kinds_of(options).size();
+  for (std::size_t sweep = 0; sweep < sweeps && sizes.size() < kMost; ++sweep) {
+    for (std::optional size = options.min_bytes; size && sizes.size() < kMost;
+         size = next_size(options, *size)) {
+      sizes.insert(sizes.end(), {*size, *size});
+    }
+  }
+  return sizes;
+}
+
+/// Work before each item, and at the end all work, in bytes; a call's latency counts as kCall
+/// bytes.
+std::vector<double> work_before(const std::vector<std::uint64_t>& sizes) {
+  constexpr double kCall = 256 << 10;
+  std::vector<double> work{0};
+  for (const std::uint64_t size : sizes)
+    work.push_back(work.back() + kCall + static_cast<double>(size));
+  return work;
+}
+
+class Benchmark {
+ public:
+  Benchmark(const CollectiveOptions& options, Session& session)
+      : given_(options),
+        options_(options),
+        kinds_(kinds_of(options)),
+        session_(session),
+        communicator_(*session.communicator),
+        first_(communicator_.rank() == 0),
+        text_(options.job.text),
+        shape_(options.columns.value_or(default_shape(options.mode))),
+        progress_(first_, session.place.progress_fd),
+        items_(items_of(options)),
+        work_before_(work_before(items_)),
+        estimate_(items_, options.iterations + options.warmup) {}
+
+  int run() {
+    if (auto ready = agree(communicator_.control(), prepare()); !ready) {
+      return give_up(ready.error());
+    }
+    print_head();
+    if (first_) interruption_.emplace([this] { last_words(); });
+    for (std::uint32_t cycle = 0; cycle < options_.run_cycles; ++cycle) {
+      for (const ElementKind& kind : kinds_) {
+        options_.type = kind.type;
+        options_.function = kind.function;
+        if (auto swept = sweep(); !swept) return give_up(swept.error());
+        if (!halted_.empty()) return finish();
+      }
+    }
+    return finish();
+  }
+
+ private:
+  /// Does what can fail on one rank alone, before anything is measured.
+  Result<void> prepare() {
+    try {
+      input_.resize(options_.max_bytes);
+      output_.resize(options_.max_bytes);
+      if (options_.mode == Mode::bounded) spare_.resize(options_.max_bytes);
+    } catch (const std::exception&) {  // bad_alloc, length_error
+      return fail(
+          Error::Code::unavailable,
+          fmt::format("no memory for {} buffers of {}: choose a smaller -e",
+                      options_.mode == Mode::bounded ? 3 : 2, format_bytes(options_.max_bytes)));
+    }
+    return first_ ? check_json(options_.json) : Result<void>();
+  }
+
+  /// All sizes of one kind; fewer where the job halts.
+  Result<void> sweep() {
+    for (std::optional size = options_.min_bytes; size; size = next_size(options_, *size)) {
+      const auto out = measure(*size, false);
+      if (!out) return fail(out.error());
+      if (!halted_.empty()) {
+        print_row(*out, std::nullopt);
+        return {};
+      }
+      const auto in = measure(*size, true);
+      if (!in) return fail(in.error());
+      print_row(*out, *in);
+      if (!halted_.empty()) return {};
+    }
+    return {};
+  }
+
+  Result<Measurement> measure(std::uint64_t size, bool in_place) {
+    Measurement result;
+    result.count = size / element_bytes(options_.type);
+    result.size = result.count * element_bytes(options_.type);
+    result.type = options_.type;
+    result.function = options_.function;
+    result.asked_mode = options_.mode;
+    result.checked = options_.check;
+    result.given_bound_us = given_bound_us(options_);
+    result.in_place = in_place;
+    result.datapath = datapath_of(communicator_);
+    const std::span<std::byte> input(input_.data(), result.size);
+    const std::span<std::byte> output(output_.data(), result.size);
+    const std::span<std::byte> filled = in_place ? output : input;
+    if (!in_place) fill_pattern(input, options_.type, options_.function, communicator_.rank());
+
+    TimedCalls calls{
+        options_, communicator_, session_.log, options_.iterations, options_.warmup, {}, {}, {},
+        {}};
+    calls.refill = [&] {
+      // The input of an out-of-place call stays as it is; a stale result must not look right.
+      if (in_place) {
+        fill_pattern(filled, options_.type, options_.function, communicator_.rank());
+      } else {
+        std::fill(output.begin(), output.end(), std::byte{0xff});
+      }
+    };
+    if (options_.check) {
+      calls.check = [&](const Report& report) {
+        const std::uint32_t world = communicator_.world_size();
+        ResultCheck result;
+        result.wrong = count_wrong(output, options_.type, options_.function, communicator_.rank(),
+                                   world, options_.missing, report);
+        if (report.mode == Mode::bounded) {
+          result.squared_error = pattern_error(output, options_.type, options_.function, world);
+        }
+        return result;
+      };
+    }
+    if (!options_.job.loss_budgets.empty()) calls.step = &next_step_;
+    {
+      const std::lock_guard lock(mutex_);
+      partial_ = {result.size, in_place, {}};
+    }
+    const std::string what =
+        fmt::format("{} {}", format_bytes(size), in_place ? "in place" : "out of place");
+    calls.progress = [&](std::uint32_t done, double us) {
+      const std::lock_guard lock(mutex_);
+      if (done > options_.warmup) partial_.time_us.push_back(us);
+      estimate_.update(done, progress_.elapsed());
+      progress_.update(share_done(done), estimate_.left(), what);
+    };
+    Report last;
+    const IterationLog log = run_timed(calls, in_place ? output.data() : input.data(),
+                                       output.data(), result.count, last);
+    nlohmann::json failure;
+    auto logs = share_logs(communicator_.control(), log, options_.job.deadline, failure);
+    if (!logs) {
+      const std::lock_guard lock(mutex_);
+      failure_ = std::move(failure);
+      return fail(logs.error());
+    }
+    result.mode = last.mode;
+    result.algorithm = last.algorithm;
+    result.bound_rule = bound_rule(options_.bound);
+    result.loss_target = loss_target(options_);
+    merge(*logs, result);
+    if (last.mode == Mode::bounded && options_.check) {
+      result.squared_error = 0;
+      for (const IterationLog& one : *logs) {
+        result.squared_error = std::max(*result.squared_error, one.squared_error);
+      }
+    }
+    halted_ = log.halted;
+    if (last.mode == Mode::bounded && halted_.empty() && communicator_.world_size() > 1) {
+      result.divergence = measure_divergence(
+          communicator_, output, options_.type, options_.job.deadline,
+          std::span(input_).first(result.size), std::span(spare_).first(result.size));
+    }
+    const std::lock_guard lock(mutex_);
+    estimate_.finish_item(progress_.elapsed());
+    partial_.time_us.clear();
+    wrong_ += result.wrong;
+    busbw_ += result.busbw(result.mean_us(), communicator_.world_size());
+    ++measured_;
+    flows_ = result.flows;
+    large_calls_ += large_calls(result.size, communicator_.world_size(),
+                                options_.warmup + result.time_us.size());
+    results_.push_back(to_json(result, communicator_.world_size()));
+    return result;
+  }
+
+  /// Share of the whole work that is done after `done` steps of this item: by time if the time left
+  /// is known, else by bytes. Never decreases.
+  double share_done(std::uint32_t done) {
+    const double elapsed = progress_.elapsed();
+    double share = 0;
+    if (const auto left = estimate_.left()) {
+      share = elapsed / (elapsed + *left);
+    } else {
+      const std::size_t item = std::min(static_cast<std::size_t>(measured_), items_.size() - 1);
+      const double here = (work_before_[item + 1] - work_before_[item]) * done;
+      const double steps = options_.warmup + options_.iterations;
+      share = std::min(1.0, (work_before_[item] + here / steps) / work_before_.back());
+    }
+    return share_ = std::max(share_, share);
+  }
+
+  std::string form() const {
+    std::string text(name(options_.mode));
+    if (options_.algorithm != Algorithm::automatic)
+      text += fmt::format(" by {}", name(options_.algorithm));
+    if (options_.group_size > 0) text += fmt::format(" in groups of {}", options_.group_size);
+    if (options_.late_rank) text += fmt::format(" with rank {} late", *options_.late_rank);
+    if (options_.learn_shares) text += ", shares learnt";
+    if (!options_.shares.even()) text += fmt::format(", shares {}", shares_text(options_.shares));
+    return text;
+  }
+
+  void print_head() {
+    if (!first_) return;
+    fmt::print(
+        text_, "{}\n{}\n",
+        wrapped(fmt::format("# tarpon {} allreduce: {}, over {}, {}, {}, {}, slots of {} B, rank 0 "
+                            "on {} ({})",
+                            kVersion, rank_count(communicator_.world_size()),
+                            carrier(options_.job, session_), datapath_of(communicator_), form(),
+                            mtu_text(communicator_.ranks()), communicator_.slot_bytes(),
+                            communicator_.ranks()[0].interface, session_.interface_reason)),
+        wrapped("# datapath: " + datapath_text(communicator_.ranks())));
+    fmt::print(text_, "{}{}{}{}{}", hosts_line(communicator_.hosts(), against_hosts(options_)),
+               shrunk_line(communicator_.shrunk_slots()), small_buffers_line(communicator_.ranks()),
+               multicast_line(communicator_.multicast()), table_header(shape_));
+    std::fflush(text_);
+  }
+
+  void print_row(const Measurement& out, const std::optional<Measurement>& in) {
+    if (!first_) return;
+    const std::lock_guard lock(mutex_);
+    progress_.clear();
+    fmt::print(
+        text_, "{}{}{}{}{}", table_row(shape_, out, in, communicator_.world_size(), options_.check),
+        loss_line(out, in), notes(out), in ? notes(*in) : "", slow_line(out, in, session_.flight));
+    fmt::print(text_, "{}", bound_warning(in ? *in : out));
+    std::fflush(text_);
+  }
+
+  int give_up(const Error& error) {
+    end_interruption();
+    progress_.clear();
+    session_.place.voice.error(error.message);
+    if (failure_.is_null()) return 1;
+    if (auto saved = save(); !saved) session_.place.voice.error(saved.error().message);
+    return 1;
+  }
+
+  int finish() {
+    end_interruption();
+    // Every rank knows the sum: all of them end with the same code.
+    const int code = wrong_ != 0 ? 1 : halted_.empty() ? 0 : kHalted;
+    if (!halted_.empty()) session_.place.voice.error(halted_);
+    print_footer();
+    auto saved = agree(communicator_.control(), save());
+    return saved ? code : give_up(saved.error());
+  }
+
+  void print_footer() {
+    if (!first_) return;
+    fmt::print(text_, "{}{}", flows_line(flows_, choice_of_flows(options_.job.flows, large_calls_)),
+               columns_line(shape_, std::uint64_t{2} * options_.iterations));
+    if (options_.learn_shares) {
+      fmt::print(text_, "# Shares, learnt        : {}\n",
+                 shares_text(communicator_.learnt_shares(0)));
+    }
+    fmt::print(text_, "{}",
+               table_footer(options_.check ? std::optional(wrong_) : std::nullopt,
+                            measured_ > 0 ? busbw_ / measured_ : 0));
+    std::fflush(text_);  // --json may go there too
+  }
+
+  /// Call before an end is reported. Does not return after a signal: what follows from the signal
+  /// is not a failure.
+  void end_interruption() {
+    if (interruption_) interruption_->yield();
+    interruption_.reset();
+  }
+
+  /// Runs after a signal, in a thread of its own, because the main thread may be in a call.
+  void last_words() {
+    const std::lock_guard lock(mutex_);
+    progress_.clear();
+    interrupted_ = true;
+    fmt::print(text_, "{}", interrupted_line(partial_, options_.iterations));
+    if (measured_ > 0) print_footer();
+    std::fflush(text_);
+    if (auto saved = save(); !saved) session_.place.voice.error(saved.error().message);
+  }
+
+  Result<void> save() {
+    if (!first_) return {};
+    nlohmann::json json = json_report(config_json(given_, session_), results_);
+    if (!failure_.is_null() && !interrupted_) json["failure"] = failure_;
+    if (interrupted_) {
+      json["interrupted"] = true;
+      json["partial"] = to_json(partial_);
+    }
+    return write_json(options_.json, json);
+  }
+
+  const CollectiveOptions& given_;
+  CollectiveOptions options_;  // type and function: of the sweep that runs
+  const std::vector<ElementKind> kinds_;
+  Session& session_;
+  Communicator& communicator_;
+  const bool first_;
+  std::FILE* const text_;  // for the table
+  const TableShape shape_;
+  ProgressLine progress_;
+  const std::vector<std::uint64_t> items_;  // sizes
+  const std::vector<double> work_before_;
+  TensorBytes input_, output_, spare_;
+  // After a signal another thread reads the members below, except halted_.
+  std::mutex mutex_;
+  WorkEstimate estimate_;
+  double share_ = 0;    // done, as last shown
+  PartialRun partial_;  // the size under way
+  bool interrupted_ = false;
+  std::vector<std::uint32_t> flows_;  // of each rank, after the last size
+  std::uint64_t large_calls_ = 0;     // large_calls() of all sizes
+  std::uint64_t next_step_ = 0;
+  std::string halted_;  // why the run ended early
+  nlohmann::json results_ = nlohmann::json::array();
+  nlohmann::json failure_;  // null: none
+  std::uint64_t wrong_ = 0;
+  double busbw_ = 0;
+  int measured_ = 0;
+  // Rank 0 only, while it measures. Declared last, because it uses the other members.
+  std::optional<Interruption> interruption_;
+};
+
+}  // namespace
+
+int run_benchmark(const CollectiveOptions& options, Session& session) {
+  return Benchmark(options, session).run();
+}
+
+}  // namespace tarpon
