@@ -26,9 +26,8 @@ using tarpon::cli::family;
 /// Help and completion show the commands in this order.
 std::vector<tarpon::cli::Command> commands() {
   using namespace tarpon;
-  return {
-      command("allreduce", "average or sum arrays over ranks; benchmark it", add_collective_options,
-              run_collective),
+  std::vector<cli::Command> commands = collective_commands();
+  const std::vector<cli::Command> others{
       command("check", "probe every pair of ranks", add_check_options, run_check),
       command("completion", "print a script that completes command lines in a shell",
               cli::add_completion_options, cli::run_completion),
@@ -56,6 +55,8 @@ std::vector<tarpon::cli::Command> commands() {
       command("xdp clean", "remove what dead owners left: pins, ports, shared programs",
               add_xdp_clean_options, run_xdp_clean),
   };
+  commands.insert(commands.end(), others.begin(), others.end());
+  return commands;
 }
 
 tarpon::cli::About about() {

@@ -1,4 +1,4 @@
-// Runs of `tarpon allreduce` on local ranks, and what a good one says.
+// Runs of `tarpon allreduce` and other collectives on local ranks, and what a good one says.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,11 +11,16 @@
 
 namespace tarpon::test {
 
-/// `tarpon allreduce --local-ranks P` on few small calls, with `more` behind.
-inline Command local(int ranks, const std::vector<std::string>& more) {
-  Command command = tool({"allreduce", "--local-ranks", std::to_string(ranks)});
+/// `tarpon COLLECTIVE --local-ranks P`, with `more` behind.
+inline Command local_of(const char* collective, int ranks, const std::vector<std::string>& more) {
+  Command command = tool({collective, "--local-ranks", std::to_string(ranks)});
   command.arguments.insert(command.arguments.end(), more.begin(), more.end());
   return command;
+}
+
+/// `tarpon allreduce --local-ranks P`, with `more` behind.
+inline Command local(int ranks, const std::vector<std::string>& more) {
+  return local_of("allreduce", ranks, more);
 }
 
 inline nlohmann::json json_of(const std::string& path) {

@@ -11,7 +11,7 @@ import collections, functools, glob, os, re, subprocess, sys, unittest
 SOURCE, TOOL = sys.argv[1:3]
 SIMULATOR = sys.argv[3] if len(sys.argv) > 3 else None
 
-COMMANDS = ("allreduce", "check", "doctor", "flight", "info", "run", "status", "testbed", "xdp",
+COMMANDS = ("all_reduce", "allreduce", "check", "doctor", "flight", "info", "run", "status", "testbed", "xdp",
             "xdp load", "xdp status", "xdp unload", "xdp clean")
 JOBS = "allreduce", "check"
 LOAD = "xdp load",
@@ -35,6 +35,7 @@ PRINTED_BY = (
 )
 # (file, option or command): reason.
 EXCEPTIONS = {
+    ("tools/collective/collective_command.cc", "--root"): "of the collectives that have a root",
     ("tools/flight/flight_command.cc", "--flight"): "of the job that wrote the recordings",
     ("tools/flight/merge.cc", "--flight"): "of the job that wrote the recordings",
     ("tools/launch/run_command.cc", "-c"): "of Python",
@@ -48,7 +49,7 @@ CHOICES = {"skb", "native", "veth", "loopback", "exact", "bounded", "xdp", "urin
            "float", "int8"}
 OPTION = re.compile(r"(?<![\w/=\"-])(--[a-z][\w-]*|-[A-Za-z])(?![\w-])(?:[ =]([\w:/.]+))?")
 SIM_CALL = re.compile(r"\btarpon-sim ((?:seeds|scale)\b)([^,;:()\"]*)")
-CALL = re.compile(r"\btarpon ((?:[a-z]+ )?[a-z]+)\b([^,;:()\"]*)")
+CALL = re.compile(r"\btarpon ((?:[a-z]+ )?[a-z_]+)\b([^,;:()\"]*)")
 LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 
 

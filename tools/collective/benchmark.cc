@@ -16,10 +16,9 @@
 #include "tools/cli/progress_line.h"
 #include "tools/cli/units.h"
 #include "tools/cli/wrapped_text.h"
-#include "tools/collective/pattern.h"
+#include "tools/collective/pattern_buffers.h"
 #include "tools/collective/result_table.h"
 #include "tools/collective/slow_calls.h"
-#include "tools/collective/tensor_memory.h"
 #include "tools/collective/timed_calls.h"
 #include "tools/collective/work_estimate.h"
 #include "tools/job/datapath_text.h"
@@ -42,10 +41,10 @@ std::optional<std::uint64_t> next_size(const CollectiveOptions& options, std::ui
 }
 
 /// Sizes of all measurements in their order: each size twice, for every kind, in every cycle.
-std::vector<std::uint64_t> items_of(const CollectiveOptions& options) {
+std::vector<std::uint64_t> items_of(const CollectiveOptions& options, std::size_t kinds) {
   constexpr std::size_t kMost = 100'000;  // enough for an estimate
   std::vector<std::uint64_t> sizes;
-  const std::size_t sweeps = options.run_cycles * kinds_of(options).size();
+  const std::size_t sweeps = options.run_cycles * kinds;
   for (std::size_t sweep = 0; sweep < sweeps && sizes.size() < kMost; ++sweep) {
     for (std::optional size = options.min_bytes; size && sizes.size() < kMost;
          size = next_size(options, *size)) {
@@ -70,15 +69,16 @@ class Benchmark {
   Benchmark(const CollectiveOptions& options, Session& session)
       : given_(options),
         options_(options),
-        kinds_(kinds_of(options)),
         session_(session),
         communicator_(*session.communicator),
+        kinds_(kinds_of(options, communicator_.world_size())),
         first_(communicator_.rank() == 0),
         text_(options.job.text),
         shape_(options.columns.value_or(default_shape(options.mode))),
         progress_(first_, session.place.progress_fd),
-        items_(items_of(options)),
+        items_(items_of(options, kinds_.size())),
         work_before_(work_before(items_)),
+        buffers_(*options.row, communicator_.rank(), communicator_.world_size()),
         estimate_(items_, options.iterations + options.warmup) {}
 
   int run() {
@@ -88,9 +88,8 @@ class Benchmark {
     print_head();
     if (first_) interruption_.emplace([this] { last_words(); });
     for (std::uint32_t cycle = 0; cycle < options_.run_cycles; ++cycle) {
-      for (const ElementKind& kind : kinds_) {
-        options_.type = kind.type;
-        options_.function = kind.function;
+      for (const SweepKind& kind : kinds_) {
+        options_.kind = kind;
         if (auto swept = sweep(); !swept) return give_up(swept.error());
         if (!halted_.empty()) return finish();
       }
@@ -102,9 +101,7 @@ class Benchmark {
   /// Does what can fail on one rank alone, before anything is measured.
   Result<void> prepare() {
     try {
-      input_.resize(options_.max_bytes);
-      output_.resize(options_.max_bytes);
-      if (options_.mode == Mode::bounded) spare_.resize(options_.max_bytes);
+      buffers_.allocate(options_.max_bytes, kinds_, options_.mode == Mode::bounded);
     } catch (const std::exception&) {  // bad_alloc, length_error
       return fail(
           Error::Code::unavailable,
@@ -132,60 +129,16 @@ class Benchmark {
   }
 
   Result<Measurement> measure(std::uint64_t size, bool in_place) {
-    Measurement result;
-    result.count = size / element_bytes(options_.type);
-    result.size = result.count * element_bytes(options_.type);
-    result.type = options_.type;
-    result.function = options_.function;
-    result.asked_mode = options_.mode;
-    result.checked = options_.check;
-    result.given_bound_us = given_bound_us(options_);
-    result.in_place = in_place;
-    result.datapath = datapath_of(communicator_);
-    const std::span<std::byte> input(input_.data(), result.size);
-    const std::span<std::byte> output(output_.data(), result.size);
-    const std::span<std::byte> filled = in_place ? output : input;
-    if (!in_place) fill_pattern(input, options_.type, options_.function, communicator_.rank());
-
-    TimedCalls calls{
-        options_, communicator_, session_.log, options_.iterations, options_.warmup, {}, {}, {},
-        {}};
-    calls.refill = [&] {
-      // The input of an out-of-place call stays as it is; a stale result must not look right.
-      if (in_place) {
-        fill_pattern(filled, options_.type, options_.function, communicator_.rank());
-      } else {
-        std::fill(output.begin(), output.end(), std::byte{0xff});
-      }
-    };
-    if (options_.check) {
-      calls.check = [&](const Report& report) {
-        const std::uint32_t world = communicator_.world_size();
-        ResultCheck result;
-        result.wrong = count_wrong(output, options_.type, options_.function, communicator_.rank(),
-                                   world, options_.missing, report);
-        if (report.mode == Mode::bounded) {
-          result.squared_error = pattern_error(output, options_.type, options_.function, world);
-        }
-        return result;
-      };
-    }
-    if (!options_.job.loss_budgets.empty()) calls.step = &next_step_;
+    buffers_.begin(options_.kind, size, in_place);
     {
       const std::lock_guard lock(mutex_);
-      partial_ = {result.size, in_place, {}};
+      partial_ = {buffers_.size(), in_place, {}};
     }
-    const std::string what =
-        fmt::format("{} {}", format_bytes(size), in_place ? "in place" : "out of place");
-    calls.progress = [&](std::uint32_t done, double us) {
-      const std::lock_guard lock(mutex_);
-      if (done > options_.warmup) partial_.time_us.push_back(us);
-      estimate_.update(done, progress_.elapsed());
-      progress_.update(share_done(done), estimate_.left(), what);
-    };
+    TimedCalls calls = timed_calls(
+        fmt::format("{} {}", format_bytes(size), in_place ? "in place" : "out of place"));
     Report last;
-    const IterationLog log = run_timed(calls, in_place ? output.data() : input.data(),
-                                       output.data(), result.count, last);
+    const IterationLog log =
+        run_timed(calls, buffers_.input(), buffers_.output(), buffers_.count(), last);
     nlohmann::json failure;
     auto logs = share_logs(communicator_.control(), log, options_.job.deadline, failure);
     if (!logs) {
@@ -193,34 +146,75 @@ class Benchmark {
       failure_ = std::move(failure);
       return fail(logs.error());
     }
+    halted_ = log.halted;
+    Measurement result = measurement_of(*logs, last);
+    result.in_place = in_place;
+    if (last.mode == Mode::bounded && halted_.empty() && communicator_.world_size() > 1) {
+      result.divergence = buffers_.divergence(communicator_, options_.job.deadline);
+    }
+    remember(result);
+    return result;
+  }
+
+  /// `what`: the calls, for the progress line.
+  TimedCalls timed_calls(const std::string& what) {
+    TimedCalls calls{
+        options_, communicator_, session_.log, options_.iterations, options_.warmup, {}, {}, {},
+        {}};
+    calls.refill = [this] { buffers_.refill(); };
+    if (options_.check) {
+      calls.check = [this](const Report& report) {
+        return buffers_.check(report, options_.missing);
+      };
+    }
+    if (!options_.job.loss_budgets.empty()) calls.step = &next_step_;
+    calls.progress = [this, what](std::uint32_t done, double us) {
+      const std::lock_guard lock(mutex_);
+      if (done > options_.warmup) partial_.time_us.push_back(us);
+      estimate_.update(done, progress_.elapsed());
+      progress_.update(share_done(done), estimate_.left(), what);
+    };
+    return calls;
+  }
+
+  /// `last`: the report of the last call.
+  Measurement measurement_of(const std::vector<IterationLog>& logs, const Report& last) const {
+    Measurement result;
+    result.collective = options_.row->collective;
+    result.count = buffers_.count();
+    result.size = buffers_.size();
+    result.type = options_.kind.type;
+    result.function = options_.kind.function;
+    result.root = options_.kind.root;
+    result.asked_mode = options_.mode;
+    result.checked = options_.check;
+    result.given_bound_us = given_bound_us(options_);
+    result.datapath = datapath_of(communicator_);
     result.mode = last.mode;
     result.algorithm = last.algorithm;
     result.bound_rule = bound_rule(options_.bound);
     result.loss_target = loss_target(options_);
-    merge(*logs, result);
+    merge(logs, result);
     if (last.mode == Mode::bounded && options_.check) {
       result.squared_error = 0;
-      for (const IterationLog& one : *logs) {
+      for (const IterationLog& one : logs) {
         result.squared_error = std::max(*result.squared_error, one.squared_error);
       }
     }
-    halted_ = log.halted;
-    if (last.mode == Mode::bounded && halted_.empty() && communicator_.world_size() > 1) {
-      result.divergence = measure_divergence(
-          communicator_, output, options_.type, options_.job.deadline,
-          std::span(input_).first(result.size), std::span(spare_).first(result.size));
-    }
+    return result;
+  }
+
+  void remember(const Measurement& result) {
+    const std::uint32_t world = communicator_.world_size();
     const std::lock_guard lock(mutex_);
     estimate_.finish_item(progress_.elapsed());
     partial_.time_us.clear();
     wrong_ += result.wrong;
-    busbw_ += result.busbw(result.mean_us(), communicator_.world_size());
+    busbw_ += result.busbw(result.mean_us(), world);
     ++measured_;
     flows_ = result.flows;
-    large_calls_ += large_calls(result.size, communicator_.world_size(),
-                                options_.warmup + result.time_us.size());
-    results_.push_back(to_json(result, communicator_.world_size()));
-    return result;
+    large_calls_ += large_calls(result.size, world, options_.warmup + result.time_us.size());
+    results_.push_back(to_json(result, world));
   }
 
   /// Share of the whole work that is done after `done` steps of this item: by time if the time left
@@ -254,9 +248,9 @@ class Benchmark {
     if (!first_) return;
     fmt::print(
         text_, "{}\n{}\n",
-        wrapped(fmt::format("# tarpon {} allreduce: {}, over {}, {}, {}, {}, slots of {} B, rank 0 "
+        wrapped(fmt::format("# tarpon {} {}: {}, over {}, {}, {}, {}, slots of {} B, rank 0 "
                             "on {} ({})",
-                            kVersion, rank_count(communicator_.world_size()),
+                            kVersion, options_.row->command, rank_count(communicator_.world_size()),
                             carrier(options_.job, session_), datapath_of(communicator_), form(),
                             mtu_text(communicator_.ranks()), communicator_.slot_bytes(),
                             communicator_.ranks()[0].interface, session_.interface_reason)),
@@ -341,17 +335,17 @@ class Benchmark {
   }
 
   const CollectiveOptions& given_;
-  CollectiveOptions options_;  // type and function: of the sweep that runs
-  const std::vector<ElementKind> kinds_;
+  CollectiveOptions options_;  // kind: of the sweep that runs
   Session& session_;
   Communicator& communicator_;
+  const std::vector<SweepKind> kinds_;
   const bool first_;
   std::FILE* const text_;  // for the table
   const TableShape shape_;
   ProgressLine progress_;
   const std::vector<std::uint64_t> items_;  // sizes
   const std::vector<double> work_before_;
-  TensorBytes input_, output_, spare_;
+  PatternBuffers buffers_;
   // After a signal another thread reads the members below, except halted_.
   std::mutex mutex_;
   WorkEstimate estimate_;

@@ -1,4 +1,4 @@
-// `tarpon allreduce` as a benchmark: nccl-tests' sweep on test patterns.
+// A collective as a benchmark: nccl-tests' sweep on test patterns.
 #pragma once
 
 #include "tools/collective/collective_options.h"

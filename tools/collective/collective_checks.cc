@@ -1,4 +1,4 @@
-// Checks which options of `tarpon allreduce` go together, and derives options from other ones.
+// Checks which options of a collective go together, and derives options from other ones.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -144,17 +144,17 @@ Result<void> check_collective_options(const CollectiveOptions& options) {
   if (options.file_form() && options.all_functions) {
     return refuse("-o all is of the benchmark form: with --input choose one function");
   }
-  if (!options.file_form() && kinds_of(options).empty()) {
+  if (!options.file_form() && kinds_of(options, 1).empty()) {
     return refuse(fmt::format("-o {} needs integers: choose -d int8, int32, uint64, ... or all",
-                              name(options.function)));
+                              name(options.kind.function)));
   }
-  if (options.file_form() && is_bitwise(options.function)) {
+  if (options.file_form() && is_bitwise(options.kind.function)) {
     return refuse(fmt::format("-o {} needs integers: --input takes arrays of floats",
-                              name(options.function)));
+                              name(options.kind.function)));
   }
   const bool one_kind = !options.all_types && !options.all_functions;
-  const bool coded = one_kind && can_be_bounded(options.type, options.function) &&
-                     (options.file_form() || options.type == DataType::float32);
+  const bool coded = one_kind && can_be_bounded(options.kind.type, options.kind.function) &&
+                     (options.file_form() || options.kind.type == DataType::float32);
   if (options.mechanisms.codec == CodecRule::on && !coded) {
     return refuse("--codec on needs -d float and -o sum or avg: nothing else is coded");
   }

@@ -1,9 +1,13 @@
-// `tarpon allreduce`: one rank, or a parent of local ranks.
+// `tarpon all_reduce` and the other collectives: one rank, or a parent of local ranks.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <bit>
+#include <memory>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "tools/cli/exit_code.h"
 #include "tools/cli/files/report_output.h"
@@ -61,6 +65,12 @@ Result<void> check_delay(const std::optional<InjectedDelay>& delay, std::uint32_
                                                          delay->rank, rank_count(world)));
 }
 
+Result<void> check_root(Rank root, std::uint32_t world) {
+  if (root < world) return {};
+  return fail(Error::Code::invalid_argument,
+              fmt::format("--root {} of {}: ranks count from 0", root, rank_count(world)));
+}
+
 Result<void> check_shares(const CollectiveOptions& options, std::uint32_t world) {
   const Shares& shares = options.shares;
   if (shares.even() || shares.ranks() == world) return {};
@@ -75,19 +85,22 @@ void tell_unread_variables(const CollectiveOptions& options, const Environment& 
                                        {"TARPON_BOUND", "--bound"},
                                        {"TARPON_DEADLINE", "--deadline"},
                                        {"TARPON_SHARES", "--shares"}}) {
-    if (!environment(variable)) continue;
-    fmt::print(options.job.text, "# {} has no effect on tarpon allreduce: give {}\n", variable,
-               flag);
+    const bool has_flag = options.of_allreduce() || std::string_view(flag) == "--deadline";
+    if (!environment(variable) || !has_flag) continue;
+    fmt::print(options.job.text, "# {} has no effect on tarpon {}: give {}\n", variable,
+               options.row->command, flag);
   }
 }
 
-int allreduce_as_rank(CollectiveOptions options, const LaunchPlace& place) {
+int collective_as_rank(CollectiveOptions options, const LaunchPlace& place) {
   if (auto good = check_paths(options, place.world_size); !good)
     return report(good.error(), place.voice);
   if (auto good = settle_groups(options, place); !good) return report(good.error(), place.voice);
   if (auto good = check_late_rank(options, place.world_size); !good)
     return report(good.error(), place.voice);
   if (auto good = check_delay(options.delay, place.world_size); !good)
+    return report(good.error(), place.voice);
+  if (auto good = check_root(options.kind.root, place.world_size); !good)
     return report(good.error(), place.voice);
   if (auto good = check_shares(options, place.world_size); !good)
     return report(good.error(), place.voice);
@@ -111,8 +124,7 @@ int allreduce_as_rank(CollectiveOptions options, const LaunchPlace& place) {
   return code;
 }
 
-}  // namespace
-
+/// Settles what `options` stand for and runs the command in this process; returns the exit code.
 int run_collective(CollectiveOptions& options, const cli::Invocation& invocation) {
   const Voice voice = Voice::of_launcher(process_environment());
   if (auto settled = settle_form(invocation, options); !settled)
@@ -120,7 +132,33 @@ int run_collective(CollectiveOptions& options, const cli::Invocation& invocation
   options.job.text = text_stream(options.json);
   if (auto good = check_collective_options(options); !good) return report(good.error(), voice);
   return run_job(options.job,
-                 [&](const LaunchPlace& place) { return allreduce_as_rank(options, place); });
+                 [&](const LaunchPlace& place) { return collective_as_rank(options, place); });
+}
+
+/// A command named `name` that runs the collective of `row`.
+cli::Command command_of(const MeasuredCollective& row, std::string name, std::string summary) {
+  const auto declare = [&row](cli::OptionTable& table) -> cli::Run {
+    auto options = std::make_shared<CollectiveOptions>();
+    options->row = &row;
+    add_collective_options(table, *options);
+    return [options](const cli::Invocation& invocation) {
+      return run_collective(*options, invocation);
+    };
+  };
+  return {std::move(name), std::move(summary), declare};
+}
+
+}  // namespace
+
+std::vector<cli::Command> collective_commands() {
+  std::vector<cli::Command> commands;
+  for (const MeasuredCollective& row : measured_collectives()) {
+    commands.push_back(command_of(row, row.command, row.summary));
+    if (row.collective == Collective::allreduce) {
+      commands.push_back(command_of(row, "allreduce", "the same as all_reduce"));
+    }
+  }
+  return commands;
 }
 
 }  // namespace tarpon

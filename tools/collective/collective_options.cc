@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <iterator>
+#include <utility>
 
 #include "tools/cli/units.h"
 #include "tools/job/nccl_flags.h"
@@ -65,8 +66,10 @@ cli::Value timeout(JobOptions& job) {
   return cli::parsed(job.deadline, "N", parse);
 }
 
-/// A value whose default differs in the file form, which has `of_files`.
-cli::Value of_benchmark(cli::Value value, std::uint32_t of_files) {
+/// A value whose default differs in the file form, which has `of_files`, if there is one.
+cli::Value of_benchmark(cli::Value value, const CollectiveOptions& options,
+                        std::uint32_t of_files) {
+  if (!options.of_allreduce()) return value;
   value.initial += fmt::format("; with --input {}", of_files);
   return value;
 }
@@ -80,15 +83,15 @@ void add_benchmark_options(cli::OptionTable& table, CollectiveOptions& options) 
        {"-i,--stepbytes", cli::size(options.step_bytes), "from size to size", Scope::job},
        {"-f,--stepfactor", otherwise(cli::whole(options.step_factor, 1u), ""),
         "multiply instead of adding -i", Scope::job},
-       {"-n,--iters", of_benchmark(cli::whole(options.iterations, 1u), kFileIterations),
+       {"-n,--iters", of_benchmark(cli::whole(options.iterations, 1u), options, kFileIterations),
         "timed iterations", Scope::job},
-       {"-w,--warmup_iters", of_benchmark(cli::whole(options.warmup), kFileWarmup),
+       {"-w,--warmup_iters", of_benchmark(cli::whole(options.warmup), options, kFileWarmup),
         "iterations before them", Scope::job},
        {"-c,--check", cli::switched(options.check), "check the result of the last iteration",
         Scope::job},
        {"-N,--run_cycles", cli::whole(options.run_cycles, 1u), "repeat everything", Scope::job},
        {"-d,--datatype",
-        noted(named_or_all(options.type, options.all_types, parse_data_type, kDataTypeChoices),
+        noted(named_or_all(options.kind.type, options.all_types, parse_data_type, kDataTypeChoices),
               "TYPE"),
         "float, double, half, bfloat16, int8, uint8, ... uint64, or all of them", Scope::job},
        {"-T,--timeout", timeout(options.job), "deadline in seconds, as --deadline", Scope::job}});
@@ -147,6 +150,29 @@ Result<InjectedDelay> parse_delay(const std::string& text) {
   return InjectedDelay{static_cast<Rank>(*rank), *by};
 }
 
+constexpr const char* kCallGroup = "Call";
+
+cli::Option function_option(CollectiveOptions& options) {
+  return {"-o,--op",
+          noted(named_or_all(options.kind.function, options.all_functions, parse_tool_function,
+                             kFunctionChoices),
+                "FUNCTION"),
+          "sum, avg, min, max, prod, band, bor, bxor, or all of them", Scope::job};
+}
+
+cli::Option root_option(CollectiveOptions& options) {
+  const auto parse = [&options](const std::string& text) -> Result<Rank> {
+    options.all_roots = text == "all" || text == "-1";
+    if (options.all_roots) return Rank{0};
+    const auto rank = cli::parse_whole(text, std::uint64_t{0}, std::uint64_t{kUnknownRank - 1});
+    if (!rank) return fail(rank.error().code, rank.error().message + ", or all");
+    return static_cast<Rank>(*rank);
+  };
+  const auto show = [](Rank rank) { return std::to_string(rank); };
+  return {"-r,--root", cli::parsed(options.kind.root, "RANK|all", parse, show),
+          "the root; all, or -1: each rank in turn", Scope::job};
+}
+
 void add_call_options(cli::OptionTable& table, CollectiveOptions& options) {
   const auto shares = [&options](const std::string& text) {
     options.learn_shares = text == "auto";
@@ -159,13 +185,8 @@ void add_call_options(cli::OptionTable& table, CollectiveOptions& options) {
   const cli::Choices<bool> orders{{"rotating", true}, {"fixed", false}};
   const cli::Choices<MissingFill> fills{{"local", MissingFill::local}, {"zero", MissingFill::zero}};
   table.add(
-      "Call",
-      {{"-o,--op",
-        noted(named_or_all(options.function, options.all_functions, parse_tool_function,
-                           kFunctionChoices),
-              "FUNCTION"),
-        "sum, avg, min, max, prod, band, bor, bxor, or all of them", Scope::job},
-       {"--mode", named(options.mode, parse_mode, {"exact", "bounded"}),
+      kCallGroup,
+      {{"--mode", named(options.mode, parse_mode, {"exact", "bounded"}),
         "exact: repaired until complete; bounded: ends by its bound with what has arrived",
         Scope::job},
        {"--bound",
@@ -215,7 +236,7 @@ void add_report_options(cli::OptionTable& table, CollectiveOptions& options) {
       "Reports",
       {{"--columns",
         otherwise(cli::parsed(options.columns, "NAME,...", parse_columns),
-                  "out,in,max; bounded: out,in,lost"),
+                  options.of_allreduce() ? "out,in,max; bounded: out,in,lost" : "out,in,max"),
         "of the table: out, in (time, algbw, busbw, #wrong of either place), p50, p99, max, lost, "
         "late (of the calls of both places)"},
        {"-J,--json", cli::file(options.json),
@@ -224,6 +245,13 @@ void add_report_options(cli::OptionTable& table, CollectiveOptions& options) {
        {"--flight", otherwise(cli::directory(options.job.flight), "TARPON_FLIGHT, else none"),
         "directory for flight recordings: after every status but complete, on SIGUSR1 to a rank "
         "and when SIGTERM or a crash ends it; tarpon flight reads them"}});
+}
+
+void add_all_fault_options(cli::OptionTable& table, CollectiveOptions& options) {
+  add_fault_options(table, options.job);
+  table.add(kFaultGroup,
+            {{"--inject-late", cli::parsed(options.delay, "RANK=DURATION", parse_delay),
+              "rank RANK makes each call DURATION after the barrier before it, as 3=50ms"}});
 }
 
 }  // namespace
@@ -242,16 +270,18 @@ std::optional<double> loss_target(const CollectiveOptions& options) {
   return learnt ? std::optional(options.job.mechanisms.loss_target) : std::nullopt;
 }
 
-std::vector<ElementKind> kinds_of(const CollectiveOptions& options) {
-  std::vector<ElementKind> kinds;
+std::vector<SweepKind> kinds_of(const CollectiveOptions& options, std::uint32_t ranks) {
+  std::vector<SweepKind> kinds;
+  const auto roots = static_cast<Rank>(options.all_roots ? ranks : 1);
   for (std::size_t t = 0; t < kDataTypes; ++t) {
     const auto type = static_cast<DataType>(t);
-    if (!options.all_types && type != options.type) continue;
+    if (!options.all_types && type != options.kind.type) continue;
     for (std::size_t f = 0; f < kReduceOps; ++f) {
       const auto function = static_cast<ReduceOp>(f);
-      if (!options.all_functions && function != options.function) continue;
-      if (function != ReduceOp::custom && is_defined(type, function)) {
-        kinds.push_back({type, function});
+      if (!options.all_functions && function != options.kind.function) continue;
+      if (function == ReduceOp::custom || !is_defined(type, function)) continue;
+      for (Rank root = 0; root < roots; ++root) {
+        kinds.push_back({type, function, options.all_roots ? root : options.kind.root});
       }
     }
   }
@@ -266,13 +296,17 @@ std::optional<double> given_bound_us(const CollectiveOptions& options) {
   return std::chrono::duration<double, std::micro>(*bound.given).count();
 }
 
-void add_collective_options(cli::OptionTable& table, CollectiveOptions& options) {
+namespace {
+
+/// The options of `tarpon all_reduce`.
+void add_allreduce_options(cli::OptionTable& table, CollectiveOptions& options) {
   add_job_options(table, options.job);
   table.add("Data path",
             {{"--multicast", cli::flag(options.job.multicast),
               "send results to all ranks by IP multicast, where the network carries it (else as "
               "TARPON_MULTICAST says); the report says where it does not",
               Scope::job}});
+  table.add(kCallGroup, {function_option(options)});
   add_call_options(table, options);
   add_benchmark_options(table, options);
   table.add("Arrays from files",
@@ -281,15 +315,62 @@ void add_collective_options(cli::OptionTable& table, CollectiveOptions& options)
              {"--output", cli::file(options.output), "where each rank's result goes"}});
   add_loss_budget_options(table, options.budgets);
   add_report_options(table, options);
-  add_fault_options(table, options.job);
-  table.add(kFaultGroup,
-            {{"--inject-late", cli::parsed(options.delay, "RANK=DURATION", parse_delay),
-              "rank RANK makes each call DURATION after the barrier before it, as 3=50ms"}});
+  add_all_fault_options(table, options);
   add_mechanism_options(table, options.mechanisms);
   add_nccl_flags(table);
 }
 
+/// Adds rows, not shown in the help, that refuse the options of `tarpon all_reduce` that `table`
+/// does not have.
+void refuse_allreduce_options(cli::OptionTable& table, const std::string& command) {
+  cli::OptionTable full;
+  CollectiveOptions unused;
+  add_allreduce_options(full, unused);
+  full.each([&](cli::Option row) {
+    if (table.find(cli::names_of(row).front()) != nullptr) return;
+    row.value.read = [command](const std::string&) -> Result<void> {
+      return fail(
+          Error::Code::invalid_argument,
+          fmt::format("tarpon {} has no such option: leave it out, or run tarpon all_reduce",
+                      command));
+    };
+    row.excludes.clear();
+    table.add("", {std::move(row)});
+  });
+}
+
+/// The options of a command other than `tarpon all_reduce`.
+void add_other_options(cli::OptionTable& table, CollectiveOptions& options) {
+  const MeasuredCollective& row = *options.row;
+  if (row.divided) {
+    table.note(
+        "Sizes (-b, -e) are those of the parts of all ranks together, as in nccl-tests; the "
+        "column count has the elements of one part.");
+  }
+  add_job_options(table, options.job);
+  if (reduces(row.collective)) table.add(kCallGroup, {function_option(options)});
+  if (has_root(row.collective)) table.add(kCallGroup, {root_option(options)});
+  add_benchmark_options(table, options);
+  add_report_options(table, options);
+  add_all_fault_options(table, options);
+  add_nccl_flags(table);
+  refuse_allreduce_options(table, row.command);
+}
+
+}  // namespace
+
+void add_collective_options(cli::OptionTable& table, CollectiveOptions& options) {
+  if (options.of_allreduce()) {
+    add_allreduce_options(table, options);
+  } else {
+    add_other_options(table, options);
+  }
+}
+
 std::string against_hosts(const CollectiveOptions& options) {
+  if (!options.of_allreduce()) {
+    return fmt::format("{} goes over the network", options.row->command);
+  }
   if (options.mode == Mode::bounded &&
       (options.bound.given || options.bound.rule == BoundRule::optireduce)) {
     return "bounded calls go over the network, unless their bound is learnt";
@@ -327,14 +408,15 @@ std::string exact_parts(const Shares& shares) {
 
 std::string agreed_options(const CollectiveOptions& options) {
   std::string text = fmt::format(
-      "command=allreduce\nop={}\nmode={}\nalgorithm={}\ngroup_size={}\nlate_rank={}\nshares={}"
+      "command={}\nop={}\nroot={}\nmode={}\nalgorithm={}\ngroup_size={}\nlate_rank={}\nshares={}"
       "\nmissing={}"
       "\niters={}"
       "\nwarmup={}"
       "\nrun_cycles={}"
       "\ncheck={}\n"
       "form={}\nbound={}\nmechanisms={}\n",
-      options.all_functions ? "all" : name(options.function), name(options.mode),
+      options.row->command, options.all_functions ? "all" : name(options.kind.function),
+      options.all_roots ? "all" : std::to_string(options.kind.root), name(options.mode),
       name(options.algorithm), options.group_size, options.late_rank.value_or(0),
       options.learn_shares ? "auto" : exact_parts(options.shares),
       options.missing == MissingFill::zero ? "zero" : "local", options.iterations, options.warmup,
@@ -342,20 +424,20 @@ std::string agreed_options(const CollectiveOptions& options) {
       bound_rule(options.bound), describe(options.job.mechanisms));
   if (!options.file_form()) {
     text += fmt::format("datatype={}\nminbytes={}\nmaxbytes={}\nstepbytes={}\nstepfactor={}\n",
-                        options.all_types ? "all" : name(options.type), options.min_bytes,
+                        options.all_types ? "all" : name(options.kind.type), options.min_bytes,
                         options.max_bytes, options.step_bytes, options.step_factor);
   }
   return text;
 }
 
-AllreduceArguments call_arguments(const CollectiveOptions& options, const void* input, void* output,
-                                  std::uint64_t count) {
+AllreduceArguments allreduce_arguments(const CollectiveOptions& options, const void* input,
+                                       void* output, std::uint64_t count) {
   AllreduceArguments arguments;
   arguments.input = input;
   arguments.output = output;
   arguments.count = count;
-  arguments.type = options.type;
-  arguments.function = options.function;
+  arguments.type = options.kind.type;
+  arguments.function = options.kind.function;
   arguments.mode = options.mode;
   arguments.algorithm = options.algorithm;
   arguments.group_size = options.group_size;
@@ -366,6 +448,20 @@ AllreduceArguments call_arguments(const CollectiveOptions& options, const void* 
   arguments.bound_rule = options.bound.rule;
   arguments.bound = options.bound.given;
   arguments.missing = options.missing;
+  return arguments;
+}
+
+CollectiveArguments collective_arguments(const CollectiveOptions& options, const void* input,
+                                         void* output, std::uint64_t count) {
+  CollectiveArguments arguments;
+  arguments.collective = options.row->collective;
+  arguments.input = input;
+  arguments.output = output;
+  arguments.count = count;
+  arguments.root = options.kind.root;
+  arguments.type = options.kind.type;
+  arguments.function = options.kind.function;
+  arguments.deadline = options.job.deadline;
   return arguments;
 }
 

@@ -1,10 +1,11 @@
-// The options of `tarpon allreduce`.
+// The options of the commands that run a collective: `tarpon all_reduce` and the others.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "tools/cli/command.h"
+#include "tools/collective/measured_collective.h"
 #include "tools/collective/result_table.h"
 #include "tools/job/options/job_options.h"
 #include "tools/job/options/loss_budget_options.h"
@@ -30,7 +31,15 @@ struct InjectedDelay {
   Duration by{};
 };
 
+/// What one sweep measures.
+struct SweepKind {
+  DataType type = DataType::float32;
+  ReduceOp function = ReduceOp::sum;  // of collectives that reduce
+  Rank root = 0;                      // of collectives that have one
+};
+
 struct CollectiveOptions {
+  const MeasuredCollective* row = &row_of(Collective::allreduce);
   JobOptions job;
   // Benchmark form, named as in nccl-tests.
   std::uint64_t min_bytes = 32ull << 20;
@@ -41,15 +50,18 @@ struct CollectiveOptions {
   std::uint32_t warmup = 5;
   std::uint32_t run_cycles = 1;
   bool check = true;
-  // Of the call; with `-d all` and `-o all`, of the current sweep (kinds_of()).
-  DataType type = DataType::float32;
-  ReduceOp function = ReduceOp::sum;
+  // Of the call; with `-d all`, `-o all` and `-r all`, of the current sweep (kinds_of()).
+  SweepKind kind;
   bool all_types = false;
   bool all_functions = false;
-  // File form.
+  bool all_roots = false;
+  std::optional<InjectedDelay> delay;
+  std::string json;
+  std::optional<TableShape> columns;  // else default_shape()
+  // Of AllReduce alone, from here on. File form.
   std::string input;   // path with {rank}
   std::string output;  // path with {rank}; may be empty
-  // Both.
+  // Both forms.
   Mode mode = Mode::exact;
   BoundOption bound;
   std::optional<double> loss_target;  // share; else Mechanisms::loss_target
@@ -63,26 +75,20 @@ struct CollectiveOptions {
   MissingFill missing = MissingFill::zero;
   MechanismOptions mechanisms;
   LossBudgetOptions budgets;
-  std::optional<InjectedDelay> delay;
-  std::string json;
-  std::optional<TableShape> columns;  // else default_shape()
 
+  bool of_allreduce() const { return row->collective == Collective::allreduce; }
   bool file_form() const { return !input.empty(); }
 };
 
 /// Why these calls do not use the memory that ranks of a host share; empty: they do.
 std::string against_hosts(const CollectiveOptions& options);
 
-/// What one sweep measures.
-struct ElementKind {
-  DataType type = DataType::float32;
-  ReduceOp function = ReduceOp::sum;
-};
-
 /// The kinds that the benchmark form measures, one sweep each. `all` stands for those that are
 /// defined.
-std::vector<ElementKind> kinds_of(const CollectiveOptions& options);
+std::vector<SweepKind> kinds_of(const CollectiveOptions& options, std::uint32_t ranks);
 
+/// The options of the command of `options.row`. Options of AllReduce that the row does not have are
+/// there too, not shown in the help, and refuse to be given.
 void add_collective_options(cli::OptionTable& table, CollectiveOptions& options);
 
 /// Call after parsing. Settles what a profile stands for; for the file form applies its own
@@ -108,11 +114,14 @@ std::optional<double> loss_target(const CollectiveOptions& options);
 /// A bound that does not adapt; nullopt for exact calls and other bounds.
 std::optional<double> given_bound_us(const CollectiveOptions& options);
 
-/// The arguments of one call on these buffers.
-AllreduceArguments call_arguments(const CollectiveOptions& options, const void* input, void* output,
-                                  std::uint64_t count);
+/// The arguments of one call on these buffers. REQUIRES: the row of AllReduce.
+AllreduceArguments allreduce_arguments(const CollectiveOptions& options, const void* input,
+                                       void* output, std::uint64_t count);
+/// The same, of the other rows.
+CollectiveArguments collective_arguments(const CollectiveOptions& options, const void* input,
+                                         void* output, std::uint64_t count);
 
-/// Settles what `options` stand for and runs the command in this process; returns the exit code.
-int run_collective(CollectiveOptions& options, const cli::Invocation& invocation);
+/// A command for each row of measured_collectives(), and `allreduce`, which is `all_reduce`.
+std::vector<cli::Command> collective_commands();
 
 }  // namespace tarpon

@@ -109,7 +109,7 @@ class FileJob {
 
   Result<void> reduce_all(Measurement& measurement, Report& last) {
     CollectiveOptions options = options_;
-    options.type = input_.type == NpyType::float32 ? DataType::float32 : DataType::float64;
+    options.kind.type = input_.type == NpyType::float32 ? DataType::float32 : DataType::float64;
     result_ = input_;
     TimedCalls calls{
         options, communicator_, session_.log, options.iterations, options.warmup, {}, {}, {}, {}};
@@ -136,8 +136,8 @@ class FileJob {
     if (!logs) return fail(logs.error());
     measurement.size = result_.data.size();
     measurement.count = result_.elements();
-    measurement.type = options.type;
-    measurement.function = options.function;
+    measurement.type = options.kind.type;
+    measurement.function = options.kind.function;
     measurement.in_place = true;
     measurement.mode = last.mode;
     measurement.algorithm = last.algorithm;
@@ -151,7 +151,7 @@ class FileJob {
     halted_ = log.halted;
     if (last.mode == Mode::bounded && halted_.empty() && communicator_.world_size() > 1) {
       std::vector<std::byte> low(result_.data.size()), high(result_.data.size());
-      measurement.divergence = measure_divergence(communicator_, result_.data, options.type,
+      measurement.divergence = measure_divergence(communicator_, result_.data, options.kind.type,
                                                   options.job.deadline, low, high);
     }
     return {};
@@ -192,8 +192,8 @@ class FileJob {
       if (!input || identity(*input) != identities_[rank]) return "";
       inputs.push_back(std::move(*input));
     }
-    return fmt::format("{} {}", count_wrong(inputs, result_, options_.function, last),
-                       file_error(inputs, result_, options_.function));
+    return fmt::format("{} {}", count_wrong(inputs, result_, options_.kind.function, last),
+                       file_error(inputs, result_, options_.kind.function));
   }
 
   /// Writes the output of all ranks or, as far as a failure is known beforehand, of none.
@@ -237,8 +237,8 @@ class FileJob {
     std::FILE* const text = options_.job.text;
     const TableShape shape = options_.columns.value_or(default_shape(options_.mode));
     fmt::print(text, "{}\n{}\n",
-               wrapped(fmt::format("# tarpon {} allreduce: {}, over {}, {}, {} of {} from {}",
-                                   kVersion, rank_count(communicator_.world_size()),
+               wrapped(fmt::format("# tarpon {} {}: {}, over {}, {}, {} of {} from {}", kVersion,
+                                   options_.row->command, rank_count(communicator_.world_size()),
                                    carrier(options_.job, session_), measurement.datapath,
                                    name(measurement.function), describe(input_), options_.input)),
                wrapped("# datapath: " + datapath_text(communicator_.ranks())));

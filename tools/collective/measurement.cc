@@ -115,6 +115,14 @@ std::optional<IterationLog> iteration_log_from(const std::string& text) {
   }
 }
 
+std::string Measurement::function_name() const {
+  return std::string(reduces(collective) ? name(function) : "none");
+}
+
+int Measurement::root_number() const {
+  return has_root(collective) ? static_cast<int>(root) : -1;
+}
+
 double Measurement::mean_us() const {
   if (time_us.empty()) return 0;
   return std::accumulate(time_us.begin(), time_us.end(), 0.0) / static_cast<double>(time_us.size());
@@ -130,7 +138,7 @@ double Measurement::algbw(double us) const {
 }
 
 double Measurement::busbw(double us, std::uint32_t world) const {
-  return algbw(us) * 2 * (world - 1) / world * (1 - mean_lost());
+  return algbw(us) * row_of(collective).bus_factor(world) * (1 - mean_lost());
 }
 
 namespace {
@@ -238,17 +246,20 @@ void add_loss(const Measurement& m, nlohmann::json& json) {
 
 nlohmann::json to_json(const Measurement& m, std::uint32_t world) {
   const double mean = m.mean_us();
-  nlohmann::json json{{"size", m.size},
+  const bool allreduce = m.collective == Collective::allreduce;
+  nlohmann::json json{{"collective", row_of(m.collective).command},
+                      {"size", m.size},
                       {"count", m.count},
                       {"type", m.type == DataType::float32   ? "float32"
                                : m.type == DataType::float64 ? "float64"
                                                              : std::string(name(m.type))},
-                      {"redop", std::string(name(m.function))},
+                      {"redop", m.function_name()},
+                      {"root", m.root_number()},
                       {"place", m.in_place ? "in" : "out"},
                       {"mode", std::string(name(m.mode))},
                       {"datapath", m.datapath},
                       {"flows", m.flows},
-                      {"algorithm", std::string(name(m.algorithm))},
+                      {"algorithm", allreduce ? nlohmann::json(name(m.algorithm)) : nullptr},
                       {"time_us",
                        {{"min", value(quantile(m.time_us, 0))},
                         {"p50", value(quantile(m.time_us, 0.5))},

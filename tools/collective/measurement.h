@@ -11,6 +11,7 @@
 
 #include "collectives/allreduce.h"
 #include "tools/collective/divergence.h"
+#include "tools/collective/measured_collective.h"
 #include "tools/job/loss_summary.h"
 
 namespace tarpon {
@@ -53,10 +54,12 @@ std::string to_text(const IterationLog& log, std::size_t first, std::size_t coun
 std::optional<IterationLog> iteration_log_from(const std::string& text);
 
 struct Measurement {
-  std::uint64_t size = 0;   // bytes
-  std::uint64_t count = 0;  // elements
+  Collective collective = Collective::allreduce;
+  std::uint64_t size = 0;   // bytes of the whole
+  std::uint64_t count = 0;  // elements: MeasuredCollective::count_in()
   DataType type = DataType::float32;
-  ReduceOp function = ReduceOp::sum;
+  ReduceOp function = ReduceOp::sum;  // of a collective that reduces
+  Rank root = 0;                      // of a collective that has one
   bool in_place = false;
   Mode mode = Mode::exact;
   Algorithm algorithm = Algorithm::tar;
@@ -92,6 +95,8 @@ struct Measurement {
   std::vector<nlohmann::json> outcomes;    // of each rank: IterationLog::outcome
   std::vector<std::string> outcome_texts;  // of ranks whose outcome was not complete
 
+  std::string function_name() const;  // "sum"; "none" if nothing is reduced
+  int root_number() const;            // -1: there is none
   double mean_us() const;
   double mean_lost() const;            // share of contributions: mean of `lost`
   double algbw(double time_us) const;  // GB/s

@@ -12,7 +12,7 @@
 namespace tarpon {
 namespace {
 
-constexpr std::uint64_t kPeriod = 1024;
+constexpr std::uint64_t kPeriod = 1021;
 
 template <typename T>
 using Period = std::array<T, kPeriod>;
@@ -62,6 +62,20 @@ std::uint64_t wrong_in_run(std::span<const std::byte> result, const Period<T>& p
   return wrong;
 }
 
+/// What the elements of `piece` must be: element i of a result is the i-th here, modulo kPeriod.
+template <typename T>
+Period<T> period_of(const ExpectedPiece& piece, ReduceOp function, std::uint32_t ranks) {
+  const std::uint64_t shift = kPeriod - piece.first % kPeriod + piece.first_in_input % kPeriod;
+  Period<T> expected;
+  for (std::uint64_t i = 0; i < kPeriod; ++i) {
+    const std::uint64_t index = (i + shift) % kPeriod;
+    const auto value = [&](Rank from) { return pattern<T>(function, from, index); };
+    expected[i] = piece.from ? value(*piece.from)
+                             : reduce_over<T>(all_ranks(ranks), ranks, 0, function, value);
+  }
+  return expected;
+}
+
 std::uint64_t count_wrong_coded(std::span<const std::byte> result, ReduceOp function, Rank rank,
                                 std::uint32_t world, MissingFill missing, const Report& report) {
   std::uint64_t wrong = 0;
@@ -104,6 +118,19 @@ std::uint64_t count_wrong(std::span<const std::byte> result, DataType type, Redu
             [&](Rank from) { return pattern<T>(function, from, i); }, rescale);
       }
       wrong += wrong_in_run<T>(result, expected, run, report.algorithm == Algorithm::hosts);
+    }
+    return wrong;
+  });
+}
+
+std::uint64_t count_wrong(std::span<const std::byte> result, DataType type, ReduceOp function,
+                          std::uint32_t ranks, const std::vector<ExpectedPiece>& pieces) {
+  return with_element_type(type, [&](auto zero) {
+    using T = decltype(zero);
+    std::uint64_t wrong = 0;
+    for (const ExpectedPiece& piece : pieces) {
+      const ContributorRun run{piece.first, piece.count, all_ranks(ranks)};
+      wrong += wrong_in_run<T>(result, period_of<T>(piece, function, ranks), run, false);
     }
     return wrong;
   });

@@ -3,14 +3,16 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "collectives/allreduce.h"
+#include "tools/collective/measured_collective.h"
 
 namespace tarpon {
 
-/// Small integers with a period of 1024 elements that differ from rank to rank. Their sums are
-/// exact in every type, or rounded once (half precision), or taken modulo 2^bits, so that any
-/// difference is an error.
+/// Small integers that differ from rank to rank, with a period of 1021 elements: as that is prime,
+/// the parts of a buffer differ too. Their sums are exact in every type, or rounded once (half
+/// precision), or taken modulo 2^bits, so that any difference is an error.
 void fill_pattern(std::span<std::byte> buffer, DataType type, ReduceOp function, Rank rank);
 
 /// Counts the elements of `result` that are not the reduction over exactly the contributors that
@@ -19,6 +21,11 @@ void fill_pattern(std::span<std::byte> buffer, DataType type, ReduceOp function,
 std::uint64_t count_wrong(std::span<const std::byte> result, DataType type, ReduceOp function,
                           Rank rank, std::uint32_t world, MissingFill missing,
                           const Report& report);
+
+/// Counts the elements of `result` that are not what the pieces say; an exact call of `ranks`
+/// ranks.
+std::uint64_t count_wrong(std::span<const std::byte> result, DataType type, ReduceOp function,
+                          std::uint32_t ranks, const std::vector<ExpectedPiece>& pieces);
 
 /// Error of `result` against the reduction over all ranks: the sum of squared differences over the
 /// sum of squares. It measures the cost of losses, rounding included. Floats only.

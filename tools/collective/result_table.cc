@@ -205,8 +205,8 @@ std::string table_row(const TableShape& shape, const std::optional<Measurement>&
   const Measurement& known = in ? *in : *out;
   std::string text = " " + cell(kCall[0], fmt::format("{}", known.size)) +
                      cell(kCall[1], fmt::format("{}", known.count)) +
-                     cell(kCall[2], name(known.type)) + cell(kCall[3], name(known.function)) +
-                     cell(kCall[4], "-1");
+                     cell(kCall[2], name(known.type)) + cell(kCall[3], known.function_name()) +
+                     cell(kCall[4], fmt::format("{}", known.root_number()));
   if (shape.out) text += place_cells(out, world, checked);
   if (shape.in) text += place_cells(in, world, checked);
   const BothPlaces both = both_places(out, in);

@@ -1,4 +1,4 @@
-// The table of `tarpon allreduce`: nccl-tests' columns, and some of our own.
+// The table of a collective: nccl-tests' columns, and some of our own.
 #pragma once
 
 #include <cstdint>

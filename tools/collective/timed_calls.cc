@@ -97,17 +97,31 @@ bool agree_on_step(const TimedCalls& calls, const Report& report, IterationLog& 
   return false;
 }
 
+/// Makes the call that the options ask for, on these buffers.
+std::function<Result<Report>()> call_of(const TimedCalls& calls, const void* input, void* output,
+                                        std::uint64_t count) {
+  Communicator& job = calls.communicator;
+  if (calls.options.of_allreduce()) {
+    return [&job, arguments = allreduce_arguments(calls.options, input, output, count)] {
+      return job.allreduce(arguments);
+    };
+  }
+  return [&job, arguments = collective_arguments(calls.options, input, output, count)] {
+    return job.collective(arguments);
+  };
+}
+
 }  // namespace
 
 IterationLog run_timed(const TimedCalls& calls, const void* input, void* output,
                        std::uint64_t count, Report& last) {
   IterationLog log;
-  const AllreduceArguments arguments = call_arguments(calls.options, input, output, count);
+  const auto call = call_of(calls, input, output, count);
   const std::optional<InjectedDelay>& delay = calls.options.delay;
   for (std::uint32_t i = 0; i < calls.warmup + calls.iterations; ++i) {
     calls.refill();
     const PortStatistics port_first = calls.communicator.port_statistics();
-    if (const auto met = meet(calls, arguments.deadline); !met) {
+    if (const auto met = meet(calls, calls.options.job.deadline); !met) {
       log.peer_late = met.error().code == Error::Code::timeout;
       return failed(calls, port_first, std::move(log), met.error().message, "");
     }
@@ -115,7 +129,7 @@ IterationLog run_timed(const TimedCalls& calls, const void* input, void* output,
     const PortStatistics port_before = calls.communicator.port_statistics();
     const double cpu_before = process_cpu_seconds();
     const Time start = monotonic_now();
-    auto report = calls.communicator.allreduce(arguments);
+    auto report = call();
     const Time stop = monotonic_now();
     if (!report) {
       return failed(calls, port_first, std::move(log), report.error().message, "");

@@ -1,5 +1,5 @@
-// Timed AllReduces. All figures here follow one rule: an untimed refill and barrier come before
-// each iteration, one operation is outstanding, and the time runs from call to return.
+// Timed calls of a collective. All figures here follow one rule: an untimed refill and barrier come
+// before each iteration, one operation is outstanding, and the time runs from call to return.
 #pragma once
 
 #include <functional>
@@ -34,11 +34,11 @@ struct TimedCalls {
   std::uint64_t* step = nullptr;
 };
 
-/// Runs the calls on `input` and `output`. The first failure ends the run and is in
-/// IterationLog::error. With loss budgets each call is a step of its own; the ranks agree on it
-/// after the call, outside of the measured time. A verdict of halt ends the run:
-/// IterationLog::halted. `last` is set to the report of the last iteration. A slow call
-/// (slow_calls.h) leaves a flight recording.
+/// Runs the calls on `input` and `output`, of `count` elements as the arguments of the call count.
+/// The first failure ends the run and is in IterationLog::error. With loss budgets each call is a
+/// step of its own; the ranks agree on it after the call, outside of the measured time. A verdict
+/// of halt ends the run: IterationLog::halted. `last` is set to the report of the last iteration. A
+/// slow call (slow_calls.h) leaves a flight recording.
 IterationLog run_timed(const TimedCalls& calls, const void* input, void* output,
                        std::uint64_t count, Report& last);
 

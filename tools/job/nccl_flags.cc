@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tarpon {
@@ -16,14 +17,15 @@ struct NcclFlag {
   const char* why;                    // of a refusal
 };
 
-/// The flags of nccl-tests' common.cu that are not options of ours.
+/// The flags of nccl-tests' common.cu that are not options of all our collectives.
 std::vector<NcclFlag> nccl_flags() {
   return {
       {"-t,--nthreads", {"1"}, "a rank is a process: more ranks are --local-ranks P"},
       {"-g,--ngpus", {"0", "1"}, "a rank has no GPUs: more ranks are --local-ranks P"},
       {"-m,--agg_iters", {"1"}, "calls are not aggregated"},
       {"-p,--parallel_init", {"0"}, "ranks always start in parallel, as processes"},
-      {"-r,--root", {"0", "-1"}, "an AllReduce has no root"},
+      {"-o,--op", {"sum"}, "this collective reduces nothing"},
+      {"-r,--root", {"0", "-1"}, "this collective has no root"},
       {"-z,--blocking", {"", "0", "1"}, "a call always returns when its result is there"},
       {"-y,--stream_null", {"0"}, "there are no CUDA streams"},
       {"-G,--cudagraph", {"0"}, "there are no CUDA graphs"},
@@ -53,6 +55,7 @@ std::string refusal(const NcclFlag& flag, const std::string& value) {
 
 void add_nccl_flags(cli::OptionTable& table) {
   for (const NcclFlag& flag : nccl_flags()) {
+    if (table.find(std::string_view(flag.names).substr(0, 2)) != nullptr) continue;
     cli::Value value;
     value.notation = "N";
     value.bare = !flag.accepted.empty() && flag.accepted.front().empty();

@@ -5,8 +5,8 @@
 
 namespace tarpon {
 
-/// Accepts them, hidden from the help text, with the values that ask for nothing. Refuses other
-/// values by name.
+/// Accepts those that are no options of `table`, hidden from the help text, with the values that
+/// ask for nothing. Refuses other values by name.
 void add_nccl_flags(cli::OptionTable& table);
 
 }  // namespace tarpon

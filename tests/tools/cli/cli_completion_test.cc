@@ -44,7 +44,7 @@ class CliCompletion : public ::testing::Test {
 };
 
 TEST_F(CliCompletion, commands) {
-  EXPECT_THAT(complete({"al"}), ElementsAre("allreduce"));
+  EXPECT_THAT(complete({"al"}), ElementsAre("all_reduce", "allreduce", "all_gather", "alltoall"));
   EXPECT_THAT(complete({""}), IsSupersetOf({"allreduce", "check", "help", "info", "xdp", "run"}));
   EXPECT_THAT(complete({""}), Not(Contains("load")));
   EXPECT_THAT(complete({"xdp", ""}), IsSupersetOf({"load", "status", "unload", "clean"}));

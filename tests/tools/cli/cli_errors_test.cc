@@ -178,7 +178,7 @@ TEST(CliErrors, flags_of_nccl_tests__refused_by_name_where_they_ask_for_somethin
 TEST(CliErrors, place__which_rank_of_which_job) {
   const std::string meet = "tcp://127.0.0.1:4444";
   expect_refused({
-      {{}, {"a command is missing: use allreduce, check, completion", "--help"}},
+      {{}, {"a command is missing: use all_reduce, allreduce, all_gather", "--help"}},
       {{"alreduce", "-b", "1K"},
        {"\"alreduce\" is not a command: did you mean allreduce?", "--help"}},
       {{"allreduce"}, {"which rank is this?", "--local-ranks P", "mpirun"}},
@@ -409,7 +409,7 @@ TEST(CliJobErrors, file__options_differ__named_everywhere) {
   };
   auto commands = ranks_by_hand(2, meet, {});
   commands[0].arguments[1] = "check";
-  expect_on_every_rank(run_together(commands), {"rank 1", "command=check", "command=allreduce"});
+  expect_on_every_rank(run_together(commands), {"rank 1", "command=check", "command=all_reduce"});
   expect_on_every_rank(differ({"-n", "7"}), {"rank 1", "iters=7", "rank 0", "iters=20"});
   expect_on_every_rank(differ({"--op", "max"}), {"rank 1", "op=max", "rank 0", "op=sum"});
   expect_on_every_rank(differ({"--mode", "bounded"}), {"mode=bounded", "mode=exact"});

@@ -401,7 +401,7 @@ TEST(CliReport, variables__of_tarpon_run_have_no_effect_and_the_report_says_so) 
   const Ended ended = run(command);
   expect_good(ended);
   EXPECT_THAT(ended.out,
-              HasSubstr("# TARPON_BOUND has no effect on tarpon allreduce: give --bound\n"));
+              HasSubstr("# TARPON_BOUND has no effect on tarpon all_reduce: give --bound\n"));
 }
 
 TEST(CliReport, bound_that_is_too_short__names_one_that_would_do) {

@@ -21,15 +21,17 @@ std::string printable_names(const std::vector<const Entry*>& entries, std::size_
   return text;
 }
 
-/// Reads the words of one option, in order. Throws CLI11's errors, which end the parsing.
+/// Reads one word of an option. Throws CLI11's errors, which end the parsing.
+void read_word(const Option& option, const std::string& word) {
+  const auto good = option.value.read(word);
+  if (good) return;
+  const std::string& message = good.error().message;
+  throw CLI::ValidationError(option.value.errors_name_it ? message : option.names + ": " + message);
+}
+
+/// Reads the words of one option, in order.
 bool take(const Option& option, const std::vector<std::string>& words) {
-  const auto read = [&option](const std::string& word) {
-    const auto good = option.value.read(word);
-    if (good) return;
-    const std::string& message = good.error().message;
-    throw CLI::ValidationError(option.value.errors_name_it ? message
-                                                           : option.names + ": " + message);
-  };
+  const auto read = [&option](const std::string& word) { read_word(option, word); };
   switch (option.value.times) {
     case Times::once:
       if (words.size() > 1) {
@@ -56,9 +58,8 @@ bool take(const Option& option, const std::vector<std::string>& words) {
 
 CLI::Option* declare(CLI::App& app, const Option& option) {
   if (option.is_flag()) {
-    return app.add_flag_function(option.names, [&option](std::int64_t count) {
-      (void)option.value.read(count > 0 ? "1" : "0");  // flags refuse nothing
-    });
+    return app.add_flag_function(
+        option.names, [&option](std::int64_t count) { read_word(option, count > 0 ? "1" : "0"); });
   }
   CLI::Option* const made = app.add_option(
       option.names, [&option](const CLI::results_t& words) { return take(option, words); });

@@ -1,0 +1,102 @@
+#include "tools/collective/pattern_buffers.h"
+
+#include <algorithm>
+
+#include "tools/collective/pattern.h"
+
+namespace tarpon {
+namespace {
+
+constexpr std::byte kStale{0xff};  // no value of a pattern has such bytes
+
+}  // namespace
+
+PatternBuffers::PatternBuffers(const MeasuredCollective& row, Rank rank, std::uint32_t ranks)
+    : row_(row) {
+  shape_.rank = rank;
+  shape_.ranks = ranks;
+}
+
+void PatternBuffers::allocate(std::uint64_t bytes, const std::vector<SweepKind>& kinds,
+                              bool bounded) {
+  std::uint64_t input = 0, whole = 0;
+  for (const SweepKind& kind : kinds) {
+    const std::size_t element = element_bytes(kind.type);
+    CallShape shape = shape_;
+    shape.root = kind.root;
+    shape.count = row_.count_in(bytes, element, shape.ranks);
+    whole = std::max(whole, row_.whole_of(shape.count, shape.ranks) * element);
+    if (const auto holds = held(row_, row_.input, shape)) {
+      input = std::max(input, holds->count * element);
+    }
+  }
+  input_.resize(input);
+  output_.resize(whole);
+  if (bounded) spare_.resize(whole);
+}
+
+void PatternBuffers::begin(const SweepKind& kind, std::uint64_t bytes, bool in_place) {
+  kind_ = kind;
+  in_place_ = in_place;
+  shape_.root = kind.root;
+  shape_.count = row_.count_in(bytes, element_bytes(kind.type), shape_.ranks);
+  held_input_ = held(row_, row_.input, shape_);
+  held_output_ = held(row_, row_.output, shape_);
+  if (!in_place) fill_pattern(input_bytes(), kind_.type, kind_.function, shape_.rank);
+}
+
+std::uint64_t PatternBuffers::size() const {
+  return row_.whole_of(shape_.count, shape_.ranks) * element_bytes(kind_.type);
+}
+
+std::span<std::byte> PatternBuffers::bytes_of(TensorBytes& apart,
+                                              const std::optional<HeldElements>& holds) {
+  if (!holds) return {};
+  const std::size_t element = element_bytes(kind_.type);
+  const std::size_t count = holds->count * element;
+  return in_place_ ? std::span(output_).subspan(holds->first * element, count)
+                   : std::span(apart).first(count);
+}
+
+const void* PatternBuffers::input() {
+  return held_input_ ? input_bytes().data() : nullptr;
+}
+
+void* PatternBuffers::output() {
+  return held_output_ ? output_bytes().data() : nullptr;
+}
+
+void PatternBuffers::refill() {
+  // The input of an out-of-place call stays as it is.
+  const std::span<std::byte> whole = std::span(output_).first(size());
+  const std::span<std::byte> input = in_place_ ? input_bytes() : std::span<std::byte>();
+  const std::size_t before = input.empty() ? 0 : held_input_->first * element_bytes(kind_.type);
+  std::fill_n(whole.begin(), before, kStale);
+  fill_pattern(input, kind_.type, kind_.function, shape_.rank);
+  const std::span<std::byte> after = whole.subspan(before + input.size());
+  std::fill(after.begin(), after.end(), kStale);
+}
+
+ResultCheck PatternBuffers::check(const Report& report, MissingFill missing) {
+  ResultCheck result;
+  const std::span<const std::byte> output = output_bytes();
+  if (row_.collective != Collective::allreduce) {
+    result.wrong = count_wrong(output, kind_.type, kind_.function, shape_.ranks,
+                               expected_output(row_, shape_));
+    return result;
+  }
+  result.wrong =
+      count_wrong(output, kind_.type, kind_.function, shape_.rank, shape_.ranks, missing, report);
+  if (report.mode == Mode::bounded) {
+    result.squared_error = pattern_error(output, kind_.type, kind_.function, shape_.ranks);
+  }
+  return result;
+}
+
+std::optional<Divergence> PatternBuffers::divergence(Communicator& communicator,
+                                                     Duration deadline) {
+  return measure_divergence(communicator, output_bytes(), kind_.type, deadline,
+                            std::span(input_).first(size()), std::span(spare_).first(size()));
+}
+
+}  // namespace tarpon
