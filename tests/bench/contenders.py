@@ -1,4 +1,4 @@
-"""AllReduce by Tarpon, by Gloo and by minimal_allreduce on the namespace testbed, by the same timing
+"""Collectives by Tarpon, by Gloo and by minimal_allreduce on the namespace testbed, by the same timing
 rule."""
 import collections, json, os, subprocess, sys, tempfile
 
@@ -12,7 +12,7 @@ GLOO = ["ring", "bcube", "halving_doubling"]
 # Ethernet; of Gloo the bytes of its interface, with one header for each train of segments).
 Run = collections.namedtuple("Run", "times cpu_s extra_kib packets bytes")
 
-FIRST_TIME = 5  # of the fields that gloo_allreduce prints
+FIRST_TIME = 5  # of the fields that measure_gloo() prints
 
 
 def run_tarpon(binaries, ranks, mtu, size, iterations, datapath, options=(), warmup=3):
@@ -54,7 +54,13 @@ def run_minimal(binaries, ranks, mtu, size, iterations):
 
 
 def run_on_testbed(binaries, ranks, mtu, program, options=(), variables={}):
-    """A program that prints a line for each rank, in the form of gloo_allreduce.cc."""
+    """A program that prints a line for each rank, in the form of gloo_peer.h."""
+    (run,) = runs_on_testbed(binaries, ranks, mtu, program, options, variables).values()
+    return run
+
+
+def runs_on_testbed(binaries, ranks, mtu, program, options=(), variables={}):
+    """The same with a line for each rank and size. Returns a Run for each size."""
     command = [f"{binaries}/tarpon", "testbed", "--local-ranks", str(ranks), "--mtu", str(mtu), *options,
                "--", *program]
     process = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True,
@@ -62,7 +68,13 @@ def run_on_testbed(binaries, ranks, mtu, program, options=(), variables={}):
     if process.returncode != 0:
         fail(" ".join(command), process)
     rows = [line.split() for line in process.stdout.splitlines()]
+    return {size: run_of([row for row in rows if int(row[0]) == size], ranks)
+            for size in sorted({int(row[0]) for row in rows})}
+
+
+def run_of(rows, ranks):
+    """`rows`: the fields of each rank's line of one size."""
+    assert len(rows) == ranks
     per_rank = [[float(value) for value in row[FIRST_TIME:]] for row in rows]
-    assert len(per_rank) == ranks
     return Run([max(values) for values in zip(*per_rank)], sum(float(row[1]) for row in rows), None,
                max(float(row[3]) for row in rows), max(float(row[4]) for row in rows))
