@@ -137,6 +137,20 @@ TEST_P(CliCollectives, faults__repaired) {
   }
 }
 
+// Few of the flipped bits are in a header, where they may end the call.
+TEST_P(CliCollectives, wrong_values__counted_and_fail_the_run) {
+  std::size_t counted = 0;
+  for (const char* seed : {"1", "2", "3"}) {
+    const Ended ended =
+        run(local_of(GetParam().command, 2,
+                     {"-b", "4M", "-e", "4M", "-n", "1", "-w", "0", "--hosts", "off", "--integrity",
+                      "none", "--inject-corrupt", "1%", "--seed", seed, "--deadline", "5s"}));
+    EXPECT_EQ(ended.exit_code, 1) << ended.out;
+    counted += count(ended.out, " FAILED\n");
+  }
+  EXPECT_GE(counted, 1u);
+}
+
 TEST_P(CliCollectives, veth__several_ranks_on_a_host) {
   if (::geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
   const Ended ended = run(local_of(GetParam().command, 4,
