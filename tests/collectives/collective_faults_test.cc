@@ -63,7 +63,7 @@ class CollectiveFaults : public testing::TestWithParam<Collective> {
 TEST_P(CollectiveFaults, late__is_waited_for) {
   on_all(kRanks, [&](Rank rank) {
     expect_complete(call(rank, [](CollectiveArguments&) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }));
   });
   expect_that_the_next_call_is_right();
