@@ -192,9 +192,7 @@ Result<Report> Communicator::allreduce(const AllreduceArguments& arguments) {
 /// on all ranks.
 std::shared_ptr<PendingCall> Communicator::submit(const CallArguments& arguments, bool waits) {
   try {
-    const bool allreduce = !arguments.parts && arguments.wrong.empty();
-    return state_->driven().submit(allreduce ? CallArguments(state_->chosen(arguments)) : arguments,
-                                   waits);
+    return state_->driven().submit(state_->chosen(arguments), waits);
   } catch (const std::bad_alloc&) {
     // Its number is not taken yet: from there on nothing throws.
     return state_->driven().submit(

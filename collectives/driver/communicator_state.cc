@@ -8,8 +8,10 @@
 
 #include "collectives/driver/host_sharing.h"
 #include "collectives/engine/coded/coded_calls.h"
+#include "collectives/engine/hosts/hosted_exchange.h"
 #include "collectives/reserved_tags.h"
 #include "transport/clock.h"
+#include "transport/pair_tag.h"
 #include "transport/rank_map.h"
 
 namespace tarpon {
@@ -209,7 +211,14 @@ void Communicator::State::abort(const std::string& reason, bool peers_too) {
   driven_.abort_for_good(options_.endpoint.rank, reason);
 }
 
-AllreduceArguments Communicator::State::chosen(AllreduceArguments arguments) const {
+CallArguments Communicator::State::chosen(CallArguments arguments) const {
+  if (arguments.parts || !arguments.wrong.empty()) {
+    // A refused call is told in the memory too, where the other ranks look for it.
+    const bool shared = shares_hosts() && !pair_tag(arguments.tag) &&
+                        HostedExchange::suits(arguments.parts.get(), host_->group().layout);
+    if (shared) arguments.algorithm = Algorithm::hosts;
+    return arguments;
+  }
   arguments.learn_shares = arguments.learn_shares || job_->given().learn_shares;
   if (arguments.algorithm == Algorithm::automatic) {
     const bool shared = shares_hosts() && arguments.shares.even() && !arguments.learn_shares;

@@ -88,7 +88,7 @@ class Communicator::State {
   bool is_aborted() const { return aborted_; }
 
   /// The call with the algorithm that is to run it, and what else follows from the job.
-  AllreduceArguments chosen(AllreduceArguments arguments) const;
+  CallArguments chosen(CallArguments arguments) const;
 
   /// Whether this process is a child, made by fork(), of the one that connected.
   bool is_forked() const { return ::getpid() != process_; }

@@ -11,7 +11,8 @@
 #include "collectives/engine/coded/encoding.h"
 #include "collectives/engine/exact/scheduled_call.h"
 #include "collectives/engine/flight_events.h"
-#include "collectives/engine/hosts/hosted_call.h"
+#include "collectives/engine/hosts/hosted_allreduce.h"
+#include "collectives/engine/hosts/hosted_exchange.h"
 #include "collectives/engine/hosts/hosted_tar_call.h"
 #include "collectives/rank_list.h"
 #include "transport/rank_mask.h"
@@ -204,11 +205,16 @@ void Engine::open(const UnbegunCalls::Waiting& next, Time now) {
   const std::unique_ptr<Encoding> encoding = coded_calls_.take(*next.call);
   setting.began = encoding ? encoding->began() : now;
   setting.work_rate = encoding ? &learnt_.coded_work : &learnt_.uncoded_work;
-  const AllreduceArguments& arguments = next.call->arguments;
+  const CallArguments& arguments = next.call->arguments;
   // A call that calibrates a bound runs like a bounded call, because its time stands for theirs.
   if (!may_run_bounded(arguments) && arguments.algorithm == Algorithm::hosts) {
-    running_.push_back(std::make_unique<HostedCall>(std::move(setting), next.call, endpoint_,
-                                                    host_calls_, next.submitted, now));
+    if (arguments.parts) {
+      running_.push_back(std::make_unique<HostedExchange>(std::move(setting), next.call, endpoint_,
+                                                          host_calls_, next.submitted, now));
+    } else {
+      running_.push_back(std::make_unique<HostedAllreduce>(std::move(setting), next.call, endpoint_,
+                                                           host_calls_, next.submitted, now));
+    }
     return;
   }
   const bool bounded =

@@ -124,8 +124,19 @@ std::vector<Case> cases() {
   return result;
 }
 
-TEST(Collectives, results__apart) {
-  const Ranks ranks = connect(kRanks, Datapath::automatic);
+/// Through the memory that the ranks share, and over the network.
+class CollectiveResults : public testing::TestWithParam<bool> {
+ protected:
+  const Ranks ranks_ = connect(kRanks, Datapath::automatic,
+                               [](CommunicatorOptions& options) { options.hosts = GetParam(); });
+};
+
+INSTANTIATE_TEST_SUITE_P(Ways, CollectiveResults, testing::Bool(), [](const auto& way) {
+  return std::string(way.param ? "memory" : "network");
+});
+
+TEST_P(CollectiveResults, apart) {
+  const Ranks& ranks = ranks_;
   ASSERT_EQ(ranks.size(), kRanks);
   on_all(kRanks, [&](Rank rank) {
     for (const Case& one : cases()) {
@@ -145,8 +156,8 @@ TEST(Collectives, results__apart) {
   });
 }
 
-TEST(Collectives, results__in_place) {
-  const Ranks ranks = connect(kRanks, Datapath::automatic);
+TEST_P(CollectiveResults, in_place) {
+  const Ranks& ranks = ranks_;
   ASSERT_EQ(ranks.size(), kRanks);
   on_all(kRanks, [&](Rank rank) {
     for (const Case& one : cases()) {

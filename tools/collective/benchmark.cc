@@ -255,7 +255,8 @@ class Benchmark {
                             mtu_text(communicator_.ranks()), communicator_.slot_bytes(),
                             communicator_.ranks()[0].interface, session_.interface_reason)),
         wrapped("# datapath: " + datapath_text(communicator_.ranks())));
-    fmt::print(text_, "{}{}{}{}{}", hosts_line(communicator_.hosts(), against_hosts(options_)),
+    fmt::print(text_, "{}{}{}{}{}",
+               hosts_line(communicator_.hosts(), against_hosts(options_, communicator_.hosts())),
                shrunk_line(communicator_.shrunk_slots()), small_buffers_line(communicator_.ranks()),
                multicast_line(communicator_.multicast()), table_header(shape_));
     std::fflush(text_);

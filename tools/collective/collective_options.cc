@@ -367,9 +367,10 @@ void add_collective_options(cli::OptionTable& table, CollectiveOptions& options)
   }
 }
 
-std::string against_hosts(const CollectiveOptions& options) {
+std::string against_hosts(const CollectiveOptions& options, const std::string& hosts) {
   if (!options.of_allreduce()) {
-    return fmt::format("{} goes over the network", options.row->command);
+    const bool one_host = hosts.find(" on one host") != std::string::npos;
+    return one_host ? "" : fmt::format("{} goes over the network", options.row->command);
   }
   if (options.mode == Mode::bounded &&
       (options.bound.given || options.bound.rule == BoundRule::optireduce)) {

@@ -81,7 +81,7 @@ struct CollectiveOptions {
 };
 
 /// Why these calls do not use the memory that ranks of a host share; empty: they do.
-std::string against_hosts(const CollectiveOptions& options);
+std::string against_hosts(const CollectiveOptions& options, const std::string& hosts);
 
 /// The kinds that the benchmark form measures, one sweep each. `all` stands for those that are
 /// defined.

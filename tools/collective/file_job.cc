@@ -242,7 +242,8 @@ class FileJob {
                                    carrier(options_.job, session_), measurement.datapath,
                                    name(measurement.function), describe(input_), options_.input)),
                wrapped("# datapath: " + datapath_text(communicator_.ranks())));
-    fmt::print(text, "{}{}{}{}{}{}{}{}", hosts_line(communicator_.hosts(), against_hosts(options_)),
+    fmt::print(text, "{}{}{}{}{}{}{}{}",
+               hosts_line(communicator_.hosts(), against_hosts(options_, communicator_.hosts())),
                shrunk_line(communicator_.shrunk_slots()), small_buffers_line(communicator_.ranks()),
                multicast_line(communicator_.multicast()), table_header(shape),
                table_row(shape, std::nullopt, measurement, communicator_.world_size(),

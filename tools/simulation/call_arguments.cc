@@ -120,7 +120,9 @@ CallArguments collective_arguments(const SimulatedCall& call, std::uint32_t rank
   arguments.type = call.type;
   arguments.function = call.function;
   arguments.deadline = call.deadline;
-  return {arguments, ranks, rank};
+  CallArguments result(arguments, ranks, rank);
+  result.algorithm = call.algorithm;
+  return result;
 }
 
 namespace {

@@ -275,14 +275,14 @@ void Simulation::restart() {
   SimulatedCall& first = calls_.front();
   reborn_ = first.inputs[plan_.victim];
   std::byte* const buffer = reborn_.data();
-  if (!first.parts.empty()) {
-    ranks_[plan_.victim]->submit(
-        collective_arguments(first, plan_.ranks, plan_.victim, buffer, buffer), now_);
-    return;
+  CallArguments arguments;
+  if (first.parts.empty()) {
+    arguments = arguments_of(plan_, first, plan_.victim);
+    arguments.input = arguments.output = buffer;
+  } else {
+    arguments = collective_arguments(first, plan_.ranks, plan_.victim, buffer, buffer);
   }
-  CallArguments arguments = arguments_of(plan_, first, plan_.victim);
   if (arguments.algorithm == Algorithm::hosts) arguments.algorithm = Algorithm::tar;
-  arguments.input = arguments.output = buffer;
   ranks_[plan_.victim]->submit(arguments, now_);
 }
 

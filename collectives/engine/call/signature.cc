@@ -36,7 +36,8 @@ Unsigned get(std::span<const std::uint8_t, TARPON_SIGNATURE_BYTES> bytes, std::s
 bool is_parameter(Collective collective, Algorithm algorithm, std::uint8_t value) {
   if (collective != Collective::allreduce) {
     const bool names_rank = has_root(collective) || is_message(collective);
-    return algorithm == Algorithm::tar && (names_rank || value == 0);
+    const bool known = algorithm == Algorithm::tar || algorithm == Algorithm::hosts;
+    return known && (names_rank || value == 0);
   }
   if (algorithm == Algorithm::tar) return value <= 1;
   const bool needs_one = algorithm == Algorithm::two_level_tar || algorithm == Algorithm::late_rank;

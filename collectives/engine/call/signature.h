@@ -8,7 +8,7 @@
 //   field   type  function  algorithm  mode  slot bytes  shares  count  epoch  pa  codec  custom
 //
 // `mode` has the mode in its lower half and the collective in the upper one. Collectives other than
-// AllReduce have algorithm tar, and their root in `pa`, messages their sender. A hash of their
+// AllReduce have algorithm tar or hosts, and their root in `pa`, messages their sender. A hash of their
 // parts lies in `shares` and, unless the function is the caller's own, in `custom`. all_to_all with
 // counts has count 0 and hash 1: the ranks compare their counts by the terms of READY
 // (pair_counts.h). `shares` is Shares::hash(). If two ranks have different shares with the same

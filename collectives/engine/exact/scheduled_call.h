@@ -42,13 +42,13 @@ class ScheduledCall : public RunningCall {
   OperationSpec specify();
   OperationSignature signature() const;
   bool advance(Time now) override;
+  void complete_output() override;
   ScheduleExecutor& executor() { return executor_; }
 
  private:
   static Program program_of(const Setting& setting, const PendingCall& call);
   void on_progress(const Event&, Time) override {}
   bool owes() const override;
-  void complete_output() override;
   void finish(Time now) override;
   ScheduleExecutor make_executor(Program program);
   bool keeps() const { return executor_.kept_stage() != ScheduleExecutor::kNoStage; }

@@ -41,14 +41,14 @@ Event abort_event(const HostGroup& group, std::uint32_t rank, const HostLine::To
   return event;
 }
 
-void report_near(Report& report, const HostGroup& group, const HostSteps& steps,
+void report_near(Report& report, const HostGroup& group, const LineWork& work,
                  const HostPeers& peers, std::size_t element_bytes, Time submitted) {
   std::uint64_t taken = 0;
   for (std::uint32_t rank = 0; rank < group.ranks().size(); ++rank) {
     if (rank == group.self) continue;
     PeerReport& peer = report.peers[group.ranks()[rank]];
-    const auto due = steps.due_from(rank);
-    const auto has = steps.taken_from(rank);
+    const auto due = work.due_from(rank);
+    const auto has = work.taken_from(rank);
     for (std::size_t stage = 0; stage < due.size(); ++stage) {
       peer.bytes_expected[stage] += due[stage] * element_bytes;
       peer.bytes_received[stage] += has[stage] * element_bytes;

@@ -7,7 +7,7 @@
 #include "collectives/allreduce.h"
 #include "collectives/engine/hosts/host_line.h"
 #include "collectives/engine/hosts/host_peers.h"
-#include "collectives/engine/hosts/host_steps.h"
+#include "collectives/engine/hosts/line_work.h"
 #include "collectives/hosts/host_group.h"
 #include "transport/endpoint.h"
 
@@ -25,7 +25,7 @@ Event abort_event(const HostGroup& group, std::uint32_t rank, const HostLine::To
 /// Adds to `report` the bytes that this rank has taken from each rank of its host, first
 /// contributions, then results, and when it saw the rank begin, if no packet came later.
 /// `submitted`: by the caller.
-void report_near(Report& report, const HostGroup& group, const HostSteps& steps,
+void report_near(Report& report, const HostGroup& group, const LineWork& work,
                  const HostPeers& peers, std::size_t element_bytes, Time submitted);
 
 }  // namespace tarpon::hosts

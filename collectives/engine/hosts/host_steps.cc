@@ -36,16 +36,21 @@ Contributions::Shape sums_of(const AllreduceArguments& call, bool alone, std::ui
 HostSteps::HostSteps(const AllreduceArguments& call, const hosts::HostGroup& group,
                      const hosts::HostPeers& peers, const hosts::Assignment& assignment,
                      std::uint32_t world, std::uint32_t slot_bytes)
-    : call_(call),
+    : HostSteps(call, group, peers, assignment, world,
+                HostPlan(call, group.layout, group.memory.shape(), slot_bytes), slot_bytes) {}
+
+HostSteps::HostSteps(const AllreduceArguments& call, const hosts::HostGroup& group,
+                     const hosts::HostPeers& peers, const hosts::Assignment& assignment,
+                     std::uint32_t world, const HostPlan& plan, std::uint32_t slot_bytes)
+    : LineWork(peers, assignment, parts_of(plan, plan.hosts() == 1 && slot_bytes == 0),
+               plan.steps()),
+      call_(call),
       group_(group),
-      peers_(peers),
-      assignment_(assignment),
       self_(group.self),
       local_(static_cast<std::uint32_t>(group.ranks().size())),
       bounded_(slot_bytes != 0),
-      plan_(call, group.layout, group.memory.shape(), slot_bytes),
+      plan_(plan),
       alone_(plan_.hosts() == 1 && !bounded_),
-      parts_(parts_of(plan_, alone_)),
       width_(element_bytes(call.type)),
       sums_(sums_of(call, alone_ || plan_.whole(), world)),
       from_(local_),
@@ -61,34 +66,25 @@ std::uint64_t HostSteps::sums(std::uint32_t shard) const {
 }
 
 bool HostSteps::move() {
-  const auto before = done_;
+  const std::uint32_t before = steps_done();
   if (may_copy_in()) copy_in();
   if (may_add_up()) add_up();
   if (may_spread()) spread();
   if (may_copy_out()) copy_out();
-  return done_ != before;
+  return steps_done() != before;
 }
 
 bool HostSteps::can_move() const {
   return may_copy_in() || may_add_up() || may_spread() || may_copy_out();
 }
 
-std::optional<std::uint32_t> HostSteps::turn() const {
-  for (const Part part : parts_) {
-    const bool waits =
-        done(part) < plan_.steps() && !assignment_.line->is_turn(part, assignment_.number);
-    if (waits) return assignment_.line->first(part);
-  }
-  return std::nullopt;
-}
-
 std::uint64_t HostSteps::lacking() const {
   if (bounded_) return blockers();
   std::uint64_t lacking = peers_.lacking();
   const std::uint32_t step = done(Part::copy_out);
-  for (std::size_t i = parts_.size() - 1; i-- > 0 && lacking == 0;) {
-    if (done(parts_[i]) <= step) continue;
-    lacking = assignment_.line->lacking(parts_[i], position(assignment_.number, step + 1));
+  for (std::size_t i = parts().size() - 1; i-- > 0 && lacking == 0;) {
+    if (done(parts()[i]) <= step) continue;
+    lacking = line().lacking(parts()[i], position(number(), step + 1));
   }
   return lacking;
 }
@@ -110,8 +106,7 @@ std::span<const std::byte* const> HostSteps::contributions(std::uint32_t place,
   std::size_t count = 0;
   for (; among != 0; among &= among - 1) {
     const auto rank = static_cast<std::uint32_t>(std::countr_zero(among));
-    from_[count++] =
-        rank == self_ ? input_at(element) : assignment_.line->input(place, rank) + offset;
+    from_[count++] = rank == self_ ? input_at(element) : line().input(place, rank) + offset;
   }
   return std::span(from_).first(count);
 }
@@ -138,39 +133,29 @@ void HostSteps::for_sums(std::uint32_t step, F f) const {
   });
 }
 
-void HostSteps::note_done(Part part) {
-  const std::uint32_t steps = ++done_[static_cast<std::size_t>(part)];
-  if (steps == plan_.steps()) {
-    assignment_.line->leave(part, assignment_.number);
-  } else {
-    assignment_.line->publish(part, assignment_.number, steps);
-  }
-}
-
 /// Whether the next step of `part` is its turn, and all ranks of the host have done that step of
 /// `before`.
 bool HostSteps::may_follow(Part part, Part before) const {
   const std::uint32_t step = done(part);
-  if (step >= done(before) || !assignment_.line->is_turn(part, assignment_.number)) return false;
+  if (step >= done(before) || !line().is_turn(part, number())) return false;
   const std::uint64_t absent = this->absent();
-  const Position wanted = position(assignment_.number, step + 1);
-  return (assignment_.line->lacking(before, wanted) & ~absent) == 0 && peers_.all_hold(absent);
+  const Position wanted = position(number(), step + 1);
+  return (line().lacking(before, wanted) & ~absent) == 0 && peers_.all_hold(absent);
 }
 
 void HostSteps::use(HostLine::Area area, Part until, std::uint32_t step) {
-  assignment_.line->use(
-      area, place(step),
-      {.part = until, .number = assignment_.number, .step = step, .bounded = bounded_});
+  line().use(area, place(step),
+             {.part = until, .number = number(), .step = step, .bounded = bounded_});
 }
 
 bool HostSteps::is_result_free(std::uint32_t step) const {
-  return assignment_.line->is_free(HostLine::Area::result, place(step));
+  return line().is_free(HostLine::Area::result, place(step));
 }
 
 bool HostSteps::may_copy_in() const {
   const std::uint32_t step = done(Part::copy_in);
-  return step < plan_.steps() && assignment_.line->is_turn(Part::copy_in, assignment_.number) &&
-         assignment_.line->is_free(HostLine::Area::inputs, place(step));
+  return step < plan_.steps() && line().is_turn(Part::copy_in, number()) &&
+         line().is_free(HostLine::Area::inputs, place(step));
 }
 
 void HostSteps::copy_in() {
@@ -182,8 +167,7 @@ void HostSteps::copy_in() {
     // The slice that this rank owns is needed by no other rank.
     if (owner == self_ && !plan_.whole()) continue;
     for_pieces(step, owner, [&](std::uint32_t, Range piece, std::uint64_t offset) {
-      std::memcpy(assignment_.line->input(place, self_) + offset, input_at(piece.first),
-                  piece.count * width_);
+      std::memcpy(line().input(place, self_) + offset, input_at(piece.first), piece.count * width_);
     });
   }
   note_done(Part::copy_in);
@@ -203,8 +187,7 @@ void HostSteps::add_up() {
   const std::uint64_t among = first_ranks(local_) & ~absent();
   if (self_ < plan_.owners()) {
     for_sums(step, [&](Range piece, std::uint64_t offset) {
-      std::byte* const to =
-          alone_ ? assignment_.line->result(place) + offset : output_at(piece.first);
+      std::byte* const to = alone_ ? line().result(place) + offset : output_at(piece.first);
       sums_.add_up(to, contributions(place, offset, piece.first, among), piece.count);
     });
   }
@@ -218,8 +201,7 @@ void HostSteps::add_up() {
 bool HostSteps::may_spread() const {
   const std::uint32_t step = done(Part::spread);
   if (alone_ || step >= done(Part::add_up)) return false;
-  return assignment_.line->is_turn(Part::spread, assignment_.number) && is_result_free(step) &&
-         has_results(step);
+  return line().is_turn(Part::spread, number()) && is_result_free(step) && has_results(step);
 }
 
 /// Whether the results of this rank's slice are there for a step.
@@ -237,16 +219,15 @@ void HostSteps::spread() {
   use(HostLine::Area::result, Part::copy_out, step);
   if (self_ < plan_.owners() && local_ > 1) {
     for_pieces(step, self_, [&](std::uint32_t shard, Range piece, std::uint64_t offset) {
-      std::memcpy(assignment_.line->result(place) + offset, output_at(piece.first),
-                  piece.count * width_);
-      if (slots_) slots_->spread(step, self_, shard, assignment_.line->result(place));
+      std::memcpy(line().result(place) + offset, output_at(piece.first), piece.count * width_);
+      if (slots_) slots_->spread(step, self_, shard, line().result(place));
     });
   }
   note_done(Part::spread);
 }
 
 bool HostSteps::may_copy_out() const {
-  return !is_whole() && may_follow(Part::copy_out, parts_[parts_.size() - 2]);
+  return !is_whole() && may_follow(Part::copy_out, parts()[parts().size() - 2]);
 }
 
 void HostSteps::copy_out() {
@@ -261,10 +242,9 @@ void HostSteps::copy_out() {
         sums_.add_up(output_at(piece.first),
                      contributions(place, offset, piece.first, first_ranks(local_)), piece.count);
       } else if (bounded_) {
-        slots_->copy(step, owner, shard, assignment_.line->result(place), output_at(piece.first));
+        slots_->copy(step, owner, shard, line().result(place), output_at(piece.first));
       } else {
-        std::memcpy(output_at(piece.first), assignment_.line->result(place) + offset,
-                    piece.count * width_);
+        std::memcpy(output_at(piece.first), line().result(place) + offset, piece.count * width_);
       }
     });
   }
@@ -281,39 +261,38 @@ void HostSteps::copy_out() {
 
 std::uint64_t HostSteps::absent() const {
   if (!bounded_) return 0;
-  const std::uint64_t left = assignment_.line->left_out(assignment_.number) | peers_.ended();
+  const std::uint64_t left = line().left_out(number()) | peers_.ended();
   return left & ~(std::uint64_t{1} << self_);
 }
 
 bool HostSteps::is_left_out() const {
-  return (assignment_.line->left_out(assignment_.number) >> self_ & 1) != 0 ||
-         peers_.is_overtaken();
+  return (line().left_out(number()) >> self_ & 1) != 0 || peers_.is_overtaken();
 }
 
 void HostSteps::leave_out(std::uint64_t ranks) {
-  assignment_.line->leave_out(ranks, assignment_.number);
+  line().leave_out(ranks, number());
 }
 
 std::uint64_t HostSteps::blockers(bool sums) const {
   std::uint64_t ranks = peers_.lacking();
   std::uint64_t users = 0;  // ranks that have ended the call may still hold a place
-  for (const Part part : parts_) {
+  for (const Part part : parts()) {
     if (sums && part > Part::add_up) break;
     const std::uint32_t step = done(part);
-    if (step == plan_.steps() || !assignment_.line->is_turn(part, assignment_.number)) continue;
-    const Position next = position(assignment_.number, step + 1);
+    if (step == plan_.steps() || !line().is_turn(part, number())) continue;
+    const Position next = position(number(), step + 1);
     switch (part) {
       case Part::copy_in:
-        users |= assignment_.line->users(HostLine::Area::inputs, place(step));
+        users |= line().users(HostLine::Area::inputs, place(step));
         break;
       case Part::add_up:
-        if (step < done(Part::copy_in)) ranks |= assignment_.line->lacking(Part::copy_in, next);
+        if (step < done(Part::copy_in)) ranks |= line().lacking(Part::copy_in, next);
         break;
       case Part::spread:
-        users |= assignment_.line->users(HostLine::Area::result, place(step));
+        users |= line().users(HostLine::Area::result, place(step));
         break;
       case Part::copy_out:
-        if (step < done(Part::spread)) ranks |= assignment_.line->lacking(Part::spread, next);
+        if (step < done(Part::spread)) ranks |= line().lacking(Part::spread, next);
         break;
     }
   }
@@ -321,8 +300,7 @@ std::uint64_t HostSteps::blockers(bool sums) const {
 }
 
 void HostSteps::add_up_alone() {
-  std::uint32_t& step = done_[static_cast<std::size_t>(Part::add_up)];
-  for (; step < plan_.steps(); ++step) {
+  for (std::uint32_t step = done(Part::add_up); step < plan_.steps(); ++step) {
     summed_.push_back(bit(group_.ranks()[self_]));
     if (self_ >= plan_.owners()) continue;
     for_sums(step, [&](Range piece, std::uint64_t) {
@@ -330,6 +308,7 @@ void HostSteps::add_up_alone() {
       sums_.add_up(output_at(piece.first), {&own, 1}, piece.count);
     });
   }
+  skip(Part::add_up);
 }
 
 /// Zeroes what this rank has written in a step: it was left out while it read, so others may have
@@ -367,15 +346,14 @@ std::array<std::uint64_t, 2> HostSteps::taken_from(std::uint32_t rank) const {
 std::optional<hosts::Wish> HostSteps::wish() const {
   if (bounded_ || plan_.steps() != 1 || done(Part::copy_in) == 0 || is_whole()) return std::nullopt;
   std::size_t i = 1;  // the part to do next
-  while (done(parts_[i]) == 1) ++i;
-  const bool writes_result = !plan_.whole() && parts_[i] != Part::copy_out;
-  if (!assignment_.line->is_turn(parts_[i], assignment_.number) ||
-      (writes_result && !is_result_free(0))) {
+  while (done(parts()[i]) == 1) ++i;
+  const bool writes_result = !plan_.whole() && parts()[i] != Part::copy_out;
+  if (!line().is_turn(parts()[i], number()) || (writes_result && !is_result_free(0))) {
     return std::nullopt;
   }
   // Packets end the wait for results. No rank of the host has to ring then.
-  const Part part = parts_[i] == Part::spread ? Part::spread : parts_[i - 1];
-  return hosts::Wish{assignment_.line->index(), part, position(assignment_.number, 1)};
+  const Part part = parts()[i] == Part::spread ? Part::spread : parts()[i - 1];
+  return hosts::Wish{line().index(), part, position(number(), 1)};
 }
 
 }  // namespace tarpon

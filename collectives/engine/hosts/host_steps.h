@@ -20,16 +20,14 @@
 
 #include "collectives/allreduce.h"
 #include "collectives/engine/hosts/contributions.h"
-#include "collectives/engine/hosts/host_calls.h"
-#include "collectives/engine/hosts/host_line.h"
-#include "collectives/engine/hosts/host_peers.h"
 #include "collectives/engine/hosts/host_slots.h"
+#include "collectives/engine/hosts/line_work.h"
 #include "collectives/engine/schedules/host_plan.h"
 #include "collectives/hosts/host_group.h"
 
 namespace tarpon {
 
-class HostSteps {
+class HostSteps : public LineWork {
  public:
   /// All outlive it. The buffers of `call` are its own until it is done. `assignment`: of the call.
   /// REQUIRES: before move() and what follows it here, the call has a line, and HostLine::begin()
@@ -40,13 +38,6 @@ class HostSteps {
             std::uint32_t slot_bytes = 0);
 
   const HostPlan& plan() const { return plan_; }
-  /// How many steps are done with a part.
-  std::uint32_t done(hosts::Part part) const { return done_[static_cast<std::size_t>(part)]; }
-  /// Whether the output is whole.
-  bool is_whole() const { return done(hosts::Part::copy_out) == plan_.steps(); }
-
-  /// The parts of its work, in order.
-  std::span<const hosts::Part> parts() const { return parts_; }
   /// The results of `shard` of this rank's slice are in the output, from its first element on to
   /// `elements`. Of calls over several hosts.
   void set_results(std::uint32_t shard, std::uint64_t elements) { results_[shard] = elements; }
@@ -71,26 +62,20 @@ class HostSteps {
   /// Makes the sums that are not made yet of this rank's own contribution alone.
   void add_up_alone();
 
-  // -- all calls
-  // -----------------------------------------------------------------------------------
+  // -- all calls: those of LineWork
 
-  /// Elements that are due from local rank `rank`: contributions to this rank's slice, and results
-  /// of its slice.
-  std::array<std::uint64_t, 2> due_from(std::uint32_t rank) const;
-  /// The part of due_from() that this rank has taken.
-  std::array<std::uint64_t, 2> taken_from(std::uint32_t rank) const;
-
-  /// Does at most one step of each part. Returns whether it did one.
-  bool move();
-  bool can_move() const;
-  /// What has to come true before can_move(); nullopt: one of several things.
-  std::optional<hosts::Wish> wish() const;
-  /// The local ranks whose work move() waits for. Bit r: local rank r.
-  std::uint64_t lacking() const;
-  /// The call on the line that has the turn which move() waits for; nullopt: it waits for none.
-  std::optional<std::uint32_t> turn() const;
+  bool move() override;
+  bool can_move() const override;
+  std::optional<hosts::Wish> wish() const override;
+  std::uint64_t lacking() const override;
+  /// Contributions to this rank's slice, and results of the slice of `rank`.
+  std::array<std::uint64_t, 2> due_from(std::uint32_t rank) const override;
+  std::array<std::uint64_t, 2> taken_from(std::uint32_t rank) const override;
 
  private:
+  HostSteps(const AllreduceArguments& call, const hosts::HostGroup& group,
+            const hosts::HostPeers& peers, const hosts::Assignment& assignment, std::uint32_t world,
+            const HostPlan& plan, std::uint32_t slot_bytes);
   bool may_follow(hosts::Part part, hosts::Part before) const;
   bool is_result_free(std::uint32_t step) const;
   bool has_results(std::uint32_t step) const;
@@ -105,12 +90,8 @@ class HostSteps {
   void add_up();
   void spread();
   void copy_out();
-  void note_done(hosts::Part part);
   void use(hosts::HostLine::Area area, hosts::Part until, std::uint32_t step);
 
-  std::uint32_t place(std::uint32_t step) const {
-    return assignment_.line->place(assignment_.number, step);
-  }
   const std::byte* input_at(std::uint64_t element) const;
   std::byte* output_at(std::uint64_t element) const;
   std::span<const std::byte* const> contributions(std::uint32_t place, std::uint64_t offset,
@@ -120,21 +101,17 @@ class HostSteps {
 
   const AllreduceArguments& call_;
   const hosts::HostGroup& group_;
-  const hosts::HostPeers& peers_;
-  const hosts::Assignment& assignment_;
   const std::uint32_t self_;   // local rank
   const std::uint32_t local_;  // ranks of the host
   const bool bounded_;
   const HostPlan plan_;
-  const bool alone_;  // an exact call on one host: sums are results
-  const std::span<const hosts::Part> parts_;
+  const bool alone_;         // an exact call on one host: sums are results
   const std::size_t width_;  // bytes of an element
   Contributions sums_;
-  std::vector<const std::byte*> from_;               // by local rank: contributions()
-  std::array<std::uint32_t, hosts::kParts> done_{};  // by Part
-  std::vector<std::uint64_t> results_;               // by shard: set_results()
-  std::optional<HostSlots> slots_;                   // of a bounded call
-  std::vector<std::uint64_t> summed_;                // summed()
+  std::vector<const std::byte*> from_;  // by local rank: contributions()
+  std::vector<std::uint64_t> results_;  // by shard: set_results()
+  std::optional<HostSlots> slots_;      // of a bounded call
+  std::vector<std::uint64_t> summed_;   // summed()
 };
 
 }  // namespace tarpon

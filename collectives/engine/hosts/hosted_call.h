@@ -1,17 +1,9 @@
-// One exact AllReduce that adds up in each host first, through the memory that its ranks share, and
-// then over the hosts.
-//
-// The bucket goes in steps (host_plan.h). Each rank copies its input in. The owner of a slice adds
-// up what the ranks of its host have copied in. With several hosts the owners of that slice add up
-// their sums by TAR, and each copies the result back in (spread). Each rank copies the results of
-// all slices out. In a host the ranks are added up in their order, then the hosts in that of TAR,
-// so all ranks have the same bits. Sums of half precision are rounded once a host.
-//
-// On one host a small bucket is copied in whole, and every rank adds all of it up itself.
+// One exact call that goes through the memory that the ranks of a host share: its line, the ranks
+// of the host, and its end. Derived classes have the work in the memory, and the packets to other
+// hosts.
 //
 // The call is an operation of the endpoint: that gives it its number, its deadline and its end when
-// a rank aborts, leaves or dies. Only owners of one slice exchange packets while all goes well:
-// what they send proves that all ranks of their hosts have begun the same call.
+// a rank aborts, leaves or dies.
 #pragma once
 
 #include <memory>
@@ -20,48 +12,51 @@
 #include "collectives/engine/exact/scheduled_call.h"
 #include "collectives/engine/hosts/host_calls.h"
 #include "collectives/engine/hosts/host_peers.h"
-#include "collectives/engine/hosts/host_steps.h"
+#include "collectives/engine/hosts/line_work.h"
 
 namespace tarpon {
 
 class HostedCall : public ScheduledCall, private hosts::HostWork {
- public:
-  /// As TarCall. `calls` outlives the call. REQUIRES: may_run_bounded() is false.
+ protected:
+  /// As ScheduledCall. `calls` outlives the call. The derived class calls begin() as the last step
+  /// of its constructor.
   HostedCall(const Setting& setting, const std::shared_ptr<PendingCall>& call, Endpoint& endpoint,
-             hosts::HostCalls& calls, Time submitted, Time now);
+             hosts::HostCalls& calls, Time submitted, Time now, Program program);
+  /// Opens the operation of `spec`, and takes a line if there is one.
+  void begin(OperationSpec spec, Time now);
+
+  const hosts::HostCalls& calls() const { return calls_; }
+  const hosts::HostPeers& peers() const { return peers_; }
+  const hosts::Assignment& assignment() const { return assignment_; }
+  bool has_line() const override { return assignment_.line != nullptr; }
 
  private:
-  static Program program_of(const Setting& setting, const PendingCall& call,
-                            const hosts::HostGroup& group);
+  // -- implemented by the derived class
+
+  virtual LineWork& work_in_memory() = 0;
+  /// Before the work moves: what packets have brought.
+  virtual void take_packets(Time) {}
+  /// After the work has moved: what packets may take.
+  virtual void give_packets() {}
 
   bool advance(Time now) override;
   void complete_output() override;
 
   hosts::CallName name() const override { return {call_->arguments.tag, call_->report.operation}; }
   std::uint64_t lacks() const override;
-  bool has_line() const override { return assignment_.line != nullptr; }
   void move(Time now) override;
   bool can_move() const override;
   std::optional<hosts::Wish> wish() const override;
 
   void take_line();
   bool look(Time now);
-  void look_at_hosts(Time now);
-  void provide_sums();
-  void take_results();
-
   std::uint64_t awaited() const;
-  const HostPlan& plan() const { return steps_.plan(); }
+  const LineWork& work_in_memory() const { return const_cast<HostedCall*>(this)->work_in_memory(); }
 
   hosts::HostCalls& calls_;
   const hosts::HostCalls::OpenCall open_call_{calls_, *this};
   hosts::Assignment assignment_;
-  const std::uint32_t self_;   // local rank
-  const std::uint32_t local_;  // ranks of the host
   hosts::HostPeers peers_;
-  HostSteps steps_;
-  std::uint64_t near_ = 0;         // OperationSpec::near
-  std::uint64_t hosts_heard_ = 0;  // bit h: all ranks of host h have begun
 };
 
 }  // namespace tarpon

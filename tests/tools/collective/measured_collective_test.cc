@@ -69,6 +69,8 @@ Floats right_output(const MeasuredCollective& row, Rank rank) {
       for (Rank from = 0; from < kRanks; ++from) append(input_of(row, from));
       return output;
     case Collective::all_to_all:
+    case Collective::send:
+    case Collective::receive:
       break;
   }
   for (Rank from = 0; from < kRanks; ++from) append(part_of(input_of(row, from), rank));

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "collectives/engine/kernels/reduce.h"
+#include "collectives/engine/schedules/exchange_plan.h"
 #include "collectives/engine/schedules/host_plan.h"
 #include "collectives/engine/schedules/schedule.h"
 #include "collectives/engine/schedules/tar_shards.h"
@@ -94,6 +95,14 @@ class Accounts {
     return {shard(host), shard(of_peer)};
   }
 
+  /// Of a collective in the memory of a host.
+  std::array<std::uint64_t, 2> bytes_exchanged(Rank peer) const {
+    const ExchangePlan plan(*arguments_.parts, plan_.ranks, element_bytes(arguments_.type),
+                            plan_.host_shape().place_bytes);
+    if (peer == rank_ || !plan.passes(peer, rank_)) return {};
+    return {plan.target(peer, rank_).count * element_bytes(arguments_.type), 0};
+  }
+
   /// Bytes due from `peer` in the first stage, and in all later ones.
   std::array<std::uint64_t, 2> bytes_from(Rank peer) const {
     const std::size_t width = element_bytes(arguments_.type);
@@ -115,7 +124,9 @@ class Accounts {
     if (even || report_.mode == Mode::bounded) {
       return {shard_count(rank_) * width, shard_count(peer) * width};
     }
-    if (arguments_.algorithm == Algorithm::hosts) return bytes_by_host(peer);
+    if (arguments_.algorithm == Algorithm::hosts) {
+      return arguments_.parts ? bytes_exchanged(peer) : bytes_by_host(peer);
+    }
     const Schedule schedule =
         arguments_.parts ? collective_schedule(*arguments_.parts, plan_.ranks, rank_, width)
                          : schedule_of(arguments_, plan_.ranks, rank_, number_);

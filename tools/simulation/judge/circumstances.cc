@@ -1,5 +1,7 @@
 #include "tools/simulation/judge/circumstances.h"
 
+#include "collectives/engine/schedules/exchange_plan.h"
+
 namespace tarpon {
 namespace {
 
@@ -76,11 +78,24 @@ Duration Circumstances::work() const {
 }
 
 bool Circumstances::receives_of_victim(Rank rank) const {
+  if (in_memory()) return passes(plan_.victim, rank);
   return exchanges(rank, &Schedule::Stage::receives);
 }
 
 bool Circumstances::sends_to_victim(Rank rank) const {
+  if (in_memory()) return passes(rank, plan_.victim);
   return exchanges(rank, &Schedule::Stage::sends);
+}
+
+/// Whether the call is a collective that goes through the memory of a host.
+bool Circumstances::in_memory() const {
+  return !call_.parts.empty() && call_.algorithm == Algorithm::hosts;
+}
+
+bool Circumstances::passes(Rank from, Rank to) const {
+  const ExchangePlan plan(call_.parts[0], plan_.ranks, element_bytes(call_.type),
+                          plan_.host_shape().place_bytes);
+  return plan.passes(from, to);
 }
 
 bool Circumstances::exchanges(Rank rank,

@@ -59,6 +59,8 @@ class Circumstances {
   Duration work() const;
 
  private:
+  bool in_memory() const;
+  bool passes(Rank from, Rank to) const;
   bool exchanges(Rank rank, std::vector<Schedule::Message> Schedule::Stage::*messages) const;
 
   const SimulationPlan& plan_;

@@ -129,9 +129,9 @@ class Results {
     switch (parts.collective) {
       case Collective::reduce_scatter:
       case Collective::reduce:
+        // In the memory of a host the ranks are added up in their order.
         return reduce_over<T>(all_ranks(plan_.ranks), plan_.ranks,
-                              parts.collective == Collective::reduce ? parts.root : rank,
-                              call_.function,
+                              call_.algorithm == Algorithm::hosts ? 0 : rank, call_.function,
                               [&](Rank r) { return element_at<T>(call_.inputs[r], i); });
       case Collective::all_to_all: {
         const std::uint64_t place = i - parts.parts[part].first;
