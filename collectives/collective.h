@@ -32,7 +32,8 @@
 //
 // reduce_scatter adds in the order of AllReduce by TAR: the owner's contribution first, then those
 // of the next ranks. Repeated calls with equal inputs give equal bits. reduce adds in the order of
-// ranks, from the root on.
+// ranks, from the root on. Where ranks share the memory of their hosts, the ranks of a host are
+// added up in their order first, then the hosts, from that of the owner or the root on.
 //
 // Memory beside the buffers: of reduce at the root (ranks - 2) times `count` elements at most, of
 // reduce_scatter (ranks - 2) times this rank's part; as much of it is touched as comes early. Of

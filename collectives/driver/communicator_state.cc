@@ -8,7 +8,7 @@
 
 #include "collectives/driver/host_sharing.h"
 #include "collectives/engine/coded/coded_calls.h"
-#include "collectives/engine/hosts/hosted_exchange.h"
+#include "collectives/engine/schedules/exchange_plan.h"
 #include "collectives/reserved_tags.h"
 #include "transport/clock.h"
 #include "transport/pair_tag.h"
@@ -215,7 +215,7 @@ CallArguments Communicator::State::chosen(CallArguments arguments) const {
   if (arguments.parts || !arguments.wrong.empty()) {
     // A refused call is told in the memory too, where the other ranks look for it.
     const bool shared = shares_hosts() && !pair_tag(arguments.tag) &&
-                        HostedExchange::suits(arguments.parts.get(), host_->group().layout);
+                        ExchangePlan::suits(arguments.parts.get(), host_->group().layout);
     if (shared) arguments.algorithm = Algorithm::hosts;
     return arguments;
   }

@@ -369,8 +369,10 @@ void add_collective_options(cli::OptionTable& table, CollectiveOptions& options)
 
 std::string against_hosts(const CollectiveOptions& options, const std::string& hosts) {
   if (!options.of_allreduce()) {
-    const bool one_host = hosts.find(" on one host") != std::string::npos;
-    return one_host ? "" : fmt::format("{} goes over the network", options.row->command);
+    // Other hosts have different numbers of ranks.
+    const bool even = hosts.find(" on one host") != std::string::npos ||
+                      hosts.find(" each)") != std::string::npos;
+    return even ? "" : fmt::format("{} goes over the network", options.row->command);
   }
   if (options.mode == Mode::bounded &&
       (options.bound.given || options.bound.rule == BoundRule::optireduce)) {

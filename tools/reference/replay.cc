@@ -98,27 +98,43 @@ std::vector<AdditionProgram> addition_programs(const AllreduceArguments& call, s
   return programs;
 }
 
+namespace {
+
+/// Adds up the hosts, from `first` on.
+void add_hosts(const AllreduceArguments& call, const hosts::HostLayout& layout, std::size_t first,
+               AdditionProgram& program) {
+  const std::size_t hosts = layout.count();
+  const bool rounds = hosts > 1 && needs_partials(call.type, call.function);
+  program.averages = rounds && call.function == ReduceOp::avg;
+  for (std::size_t i = 0; i < hosts; ++i) {
+    add_host(layout.hosts[(first + i) % hosts], program.steps);
+    if (program.averages) program.steps.push_back(AdditionProgram::kAverage);
+    if (rounds && !program.averages) program.steps.push_back(AdditionProgram::kRound);
+    if (i > 0) program.steps.push_back(AdditionProgram::kAdd);
+  }
+}
+
+}  // namespace
+
+AdditionProgram addition_program(const AllreduceArguments& call, const hosts::HostLayout& layout,
+                                 Rank to) {
+  AdditionProgram program;
+  add_hosts(call, layout, layout.host_of(to), program);
+  return program;
+}
+
 std::vector<AdditionProgram> addition_programs(const AllreduceArguments& call,
                                                const hosts::HostLayout& layout,
                                                const hosts::HostShape& shape,
                                                std::uint32_t operation) {
   const HostPlan plan(call, layout, shape);
   const std::uint32_t hosts = plan.hosts();
-  const bool rounds = hosts > 1 && needs_partials(call.type, call.function);
-  const bool averages = rounds && call.function == ReduceOp::avg;
   std::vector<AdditionProgram> programs;
   for (std::uint32_t owner = 0; owner < plan.owners(); ++owner) {
     for (std::uint32_t shard = 0; shard < hosts; ++shard) {
       if (plan.shard(owner, shard).count == 0) continue;
-      programs.push_back({.elements = plan.shard(owner, shard), .steps = {}, .averages = averages});
-      AdditionProgram& program = programs.back();
-      const Rank first = owner_of(shard, operation, hosts);
-      for (std::uint32_t i = 0; i < hosts; ++i) {
-        add_host(layout.hosts[(first + i) % hosts], program.steps);
-        if (averages) program.steps.push_back(AdditionProgram::kAverage);
-        if (rounds && !averages) program.steps.push_back(AdditionProgram::kRound);
-        if (i > 0) program.steps.push_back(AdditionProgram::kAdd);
-      }
+      programs.push_back({.elements = plan.shard(owner, shard), .steps = {}});
+      add_hosts(call, layout, owner_of(shard, operation, hosts), programs.back());
     }
   }
   return programs;

@@ -34,6 +34,10 @@ std::vector<AdditionProgram> addition_programs(const AllreduceArguments& call,
                                                const hosts::HostShape& shape,
                                                std::uint32_t operation);
 
+/// The program of what rank `to` adds up in a collective by hosts, of all elements.
+AdditionProgram addition_program(const AllreduceArguments& call, const hosts::HostLayout& layout,
+                                 Rank to);
+
 /// The result of one element, value(rank) being the ranks' contributions.
 template <typename T, typename Value>
 T replay(const AdditionProgram& program, std::uint32_t world, ReduceOp function, Value value) {

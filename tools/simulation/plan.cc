@@ -6,8 +6,8 @@
 #include <cstring>
 #include <utility>
 
-#include "collectives/engine/hosts/hosted_exchange.h"
 #include "collectives/engine/learning/bounds.h"
+#include "collectives/engine/schedules/exchange_plan.h"
 #include "tools/reference/reference.h"
 #include "tools/simulation/draw.h"
 #include "tools/simulation/share_learner.h"
@@ -262,7 +262,7 @@ std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
       } else if (alone && pairs.chance(0.4)) {
         draw_message(plan, pairs, call);
       }
-      const bool in_memory = by_hosts && HostedExchange::suits(&call.parts[0], plan.layout());
+      const bool in_memory = by_hosts && ExchangePlan::suits(&call.parts[0], plan.layout());
       if (in_memory) call.algorithm = Algorithm::hosts;
     } else if (by_hosts && exact) {
       call.algorithm = Algorithm::hosts;

@@ -96,6 +96,7 @@ void RunningCall::close_stages(Time now) {
   for (std::uint8_t stage = 0; stage < closed_.count(); ++stage) {
     if (closed_.has(stage)) continue;
     endpoint_.near(handle_).close(stage, now);
+    if (!endpoint_.view(handle_).has_closed(stage)) continue;  // packets are due
     call_->report.stages[report_index(stage)].elapsed = now - began_;
     closed_.close(stage);
   }

@@ -131,7 +131,8 @@ class RunningCall {
 
   /// Submits the operation, as the last step of the constructor.
   void open(OperationSpec spec, const OperationSignature& signature, Time now);
-  /// Closes the stages that the caller of the endpoint closes (StageSpec::closed_by_caller).
+  /// Closes the stages that the caller of the endpoint closes (StageSpec::closed_by_caller). Those
+  /// of which packets are due close when these have come.
   void close_stages(Time now);
   /// Closes the operation, whose report is filled: the call is over.
   void close(std::unique_ptr<Retained> retained, std::uint64_t absent);

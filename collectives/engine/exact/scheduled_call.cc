@@ -76,7 +76,8 @@ ScheduleExecutor ScheduledCall::make_executor(Program program) {
   chunks.input = program.input;
   chunks.contributors = program.contributors;
   chunks.provided = program.provided;
-  chunks.sums.output = arguments.bucket_output(setting_.rank);
+  chunks.sums.output = program.output != nullptr ? program.output
+                                                 : arguments.bucket_output(setting_.rank);
   chunks.sums.most_bytes = setting_.slot_bytes;
   chunks.sums.type = arguments.type;
   chunks.sums.function = program.function;

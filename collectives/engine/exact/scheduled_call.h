@@ -30,6 +30,7 @@ class ScheduledCall : public RunningCall {
   struct Program {
     Schedule schedule;
     const std::byte* input = nullptr;
+    std::byte* output = nullptr;     // where element 0 would be; null: in the call's output
     std::uint64_t contributors = 0;  // ChunkSums::Shape::contributors
     bool provided = false;           // ChunkSums::Shape::provided
     ReduceOp function = ReduceOp::sum;

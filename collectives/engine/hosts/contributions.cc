@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "collectives/engine/schedules/host_plan.h"
+
 namespace tarpon {
 
 Contributions::Contributions(const Shape& shape)
@@ -54,6 +56,14 @@ void Contributions::add_block(std::byte* out, std::uint64_t first, std::uint64_t
     if (apart) std::memcpy(result, to, elements * element);
     sum = to;
   }
+}
+
+Contributions::Shape sums_of_host(const AllreduceArguments& call, bool last, std::uint32_t world) {
+  const bool sum = !last && call.function == ReduceOp::avg && !HostPlan::divides_in_host(call);
+  return {.type = call.type,
+          .function = sum ? ReduceOp::sum : call.function,
+          .custom = call.custom,
+          .ranks = world};
 }
 
 }  // namespace tarpon

@@ -41,4 +41,8 @@ class Contributions {
   std::vector<std::byte> sums_;  // of a block: the result may lie where a contribution does
 };
 
+/// The shape of the sums of a host. `last`: they are results, else they are added up over hosts.
+/// `world`: ranks of the communicator.
+Contributions::Shape sums_of_host(const AllreduceArguments& call, bool last, std::uint32_t world);
+
 }  // namespace tarpon

@@ -23,14 +23,6 @@ std::span<const Part> parts_of(const HostPlan& plan, bool alone) {
   return alone ? std::span<const Part>(kOneHost) : kOverHosts;
 }
 
-Contributions::Shape sums_of(const AllreduceArguments& call, bool alone, std::uint32_t world) {
-  const bool sum = !alone && call.function == ReduceOp::avg && !HostPlan::divides_in_host(call);
-  return {.type = call.type,
-          .function = sum ? ReduceOp::sum : call.function,
-          .custom = call.custom,
-          .ranks = world};
-}
-
 }  // namespace
 
 HostSteps::HostSteps(const AllreduceArguments& call, const hosts::HostGroup& group,
@@ -52,7 +44,7 @@ HostSteps::HostSteps(const AllreduceArguments& call, const hosts::HostGroup& gro
       plan_(plan),
       alone_(plan_.hosts() == 1 && !bounded_),
       width_(element_bytes(call.type)),
-      sums_(sums_of(call, alone_ || plan_.whole(), world)),
+      sums_(sums_of_host(call, alone_ || plan_.whole(), world)),
       from_(local_),
       results_(plan_.hosts()) {
   if (!bounded_) return;

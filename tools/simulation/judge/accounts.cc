@@ -97,10 +97,40 @@ class Accounts {
 
   /// Of a collective in the memory of a host.
   std::array<std::uint64_t, 2> bytes_exchanged(Rank peer) const {
-    const ExchangePlan plan(*arguments_.parts, plan_.ranks, element_bytes(arguments_.type),
-                            plan_.host_shape().place_bytes);
-    if (peer == rank_ || !plan.passes(peer, rank_)) return {};
-    return {plan.target(peer, rank_).count * element_bytes(arguments_.type), 0};
+    if (peer == rank_) return {};
+    const std::size_t width = element_bytes(arguments_.type);
+    const hosts::HostLayout layout = plan_.layout();
+    const std::uint32_t host = layout.host_of(rank_);
+    const ExchangePlan plan(*arguments_.parts, layout, host, width, plan_.host_shape().place_bytes);
+    const auto place = [&](Rank rank) {
+      const std::vector<Rank>& ranks = layout.hosts[host];
+      return static_cast<std::uint32_t>(std::find(ranks.begin(), ranks.end(), rank) -
+                                        ranks.begin());
+    };
+    const std::uint32_t self = place(rank_), from = place(peer);
+    std::array<std::uint64_t, 2> bytes{};
+    if (layout.host_of(peer) != host) return bytes_received(plan.schedule(self), peer);
+    for (std::uint32_t slice = 0; slice < plan.slices() && plan.passes(from, self); ++slice) {
+      bytes[0] += plan.target(from, self, slice).count * width;
+    }
+    return bytes;
+  }
+
+  /// Bytes of the messages of `peer` in a schedule.
+  std::array<std::uint64_t, 2> bytes_received(const Schedule& schedule, Rank peer) const {
+    const bool partials = needs_partials(arguments_.type, arguments_.function);
+    std::array<std::uint64_t, 2> bytes{};
+    for (std::size_t stage = 0; stage < schedule.stages.size(); ++stage) {
+      for (const Schedule::Message& message : schedule.stages[stage].receives) {
+        if (message.peer != peer) continue;
+        for (const Schedule::Piece& piece : schedule.pieces_of(message)) {
+          bytes[std::min<std::size_t>(stage, 1)] +=
+              schedule.chunks[piece.chunk].elements.count *
+              (piece.partial && partials ? sizeof(float) : element_bytes(arguments_.type));
+        }
+      }
+    }
+    return bytes;
   }
 
   /// Bytes due from `peer` in the first stage, and in all later ones.
@@ -130,19 +160,7 @@ class Accounts {
     const Schedule schedule =
         arguments_.parts ? collective_schedule(*arguments_.parts, plan_.ranks, rank_, width)
                          : schedule_of(arguments_, plan_.ranks, rank_, number_);
-    const bool partials = needs_partials(arguments_.type, arguments_.function);
-    std::array<std::uint64_t, 2> bytes{};
-    for (std::size_t stage = 0; stage < schedule.stages.size(); ++stage) {
-      for (const Schedule::Message& message : schedule.stages[stage].receives) {
-        if (message.peer != peer) continue;
-        for (const Schedule::Piece& piece : schedule.pieces_of(message)) {
-          bytes[std::min<std::size_t>(stage, 1)] +=
-              schedule.chunks[piece.chunk].elements.count *
-              (piece.partial && partials ? sizeof(float) : width);
-        }
-      }
-    }
-    return bytes;
+    return bytes_received(schedule, peer);
   }
 
   std::string judge_peer(Rank peer) const {

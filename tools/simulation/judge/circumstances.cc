@@ -1,7 +1,5 @@
 #include "tools/simulation/judge/circumstances.h"
 
-#include "collectives/engine/schedules/exchange_plan.h"
-
 namespace tarpon {
 namespace {
 
@@ -92,10 +90,25 @@ bool Circumstances::in_memory() const {
   return !call_.parts.empty() && call_.algorithm == Algorithm::hosts;
 }
 
+/// Whether `to` needs data of `from`, whichever ranks pass it on.
 bool Circumstances::passes(Rank from, Rank to) const {
-  const ExchangePlan plan(call_.parts[0], plan_.ranks, element_bytes(call_.type),
-                          plan_.host_shape().place_bytes);
-  return plan.passes(from, to);
+  const CollectiveParts& parts = call_.parts[0];
+  const auto is_empty = [&](Rank rank) { return call_.count > 0 && parts.parts[rank].count == 0; };
+  switch (parts.collective) {
+    case Collective::reduce_scatter:
+    case Collective::all_to_all:
+      return !is_empty(to);
+    case Collective::all_gather:
+      return !is_empty(from);
+    case Collective::broadcast:
+    case Collective::scatter:
+      return from == parts.root;
+    case Collective::reduce:
+    case Collective::gather:
+      return to == parts.root;
+    default:
+      return true;
+  }
 }
 
 bool Circumstances::exchanges(Rank rank,

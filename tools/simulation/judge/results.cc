@@ -129,9 +129,12 @@ class Results {
     switch (parts.collective) {
       case Collective::reduce_scatter:
       case Collective::reduce:
-        // In the memory of a host the ranks are added up in their order.
-        return reduce_over<T>(all_ranks(plan_.ranks), plan_.ranks,
-                              call_.algorithm == Algorithm::hosts ? 0 : rank, call_.function,
+        if (call_.algorithm == Algorithm::hosts) {
+          return replay<T>(addition_program(exact_arguments(call_), plan_.layout(), rank),
+                           plan_.ranks, call_.function,
+                           [&](Rank r) { return element_at<T>(call_.inputs[r], i); });
+        }
+        return reduce_over<T>(all_ranks(plan_.ranks), plan_.ranks, rank, call_.function,
                               [&](Rank r) { return element_at<T>(call_.inputs[r], i); });
       case Collective::all_to_all: {
         const std::uint64_t place = i - parts.parts[part].first;
