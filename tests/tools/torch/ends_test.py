@@ -49,8 +49,9 @@ def _sums_wrongly(calls):
 
 def copy_fails(error):
     """Rank 1 cannot copy its tensor."""
+    from tarpon_torch.blocks import Block
 
-    def fail(original, tensor):
+    def fail(original, block):
         raise {"RuntimeError": RuntimeError, "KeyboardInterrupt": KeyboardInterrupt}[error]("none left")
 
     rank = dist.get_rank()
@@ -59,7 +60,7 @@ def copy_fails(error):
         lambda: dist.all_reduce(_columns(rank)),
         lambda: dist.all_reduce_coalesced([torch.ones(3), _columns(rank), torch.ones(5)]),
     ):
-        restore = _replace(torch.Tensor, "contiguous", fail) if rank == 1 else lambda: None
+        restore = _replace(Block, "open", fail) if rank == 1 else lambda: None
         texts.append(_text_of(start))
         restore()
     return [texts, _sums_wrongly(3)]

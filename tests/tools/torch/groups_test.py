@@ -74,10 +74,10 @@ def apart():
         check(f"{name} after an abort", groups[name], lists[name])
     check("the first after an abort", None, [0, 1, 2])
     first = dist.distributed_c10d._get_default_group()
-    dist.barrier()  # all have their sums
+    dist.barrier(groups["all"])  # all have their sums
     if rank == 1:
         first.abort()
-    dist.barrier()
+    dist.barrier(groups["all"])
     for name in ("turned", "all", "one"):
         check(f"{name} after the first was aborted", groups[name], lists[name])
     first.communicator.close()

@@ -1,23 +1,23 @@
-"""The c10d backend "tarpon": AllReduce by Tarpon, everything else by a Gloo group inside."""
+"""The c10d backend "tarpon"."""
 
-import collections
 import datetime
+import functools
 import inspect
-import sys
-from typing import Any, Deque, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import Work
 
 from . import library as lib
-from .calls import Call, Outcome, Report
-from .communicator import BOUNDED_TYPES, DEVICES, Communicator, can_carry
+from .blocks import DEVICES
+from .calls import Call, CallError, Outcome, Report
+from .collectives import even_parts
+from .communicator import BOUNDED_TYPES, Communicator
+from .library import TarponError
 from .loss_watch import LOGGER
+from .work import TarponWork, Works
 
 BACKEND = "tarpon"
-
-_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 _FUNCTIONS: Dict[Any, int] = {
     dist.ReduceOp.RedOpType.SUM: lib.SUM,
@@ -29,181 +29,155 @@ _FUNCTIONS: Dict[Any, int] = {
     dist.ReduceOp.RedOpType.BOR: lib.BOR,
     dist.ReduceOp.RedOpType.BXOR: lib.BXOR,
 }
-_KEPT_WORKS = 1000
 
-_BITWISE = (lib.BAND, lib.BOR, lib.BXOR)
+# The same functions for the tensors of one rank.
+_COMBINE: Dict[int, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    lib.SUM: torch.add,
+    lib.PROD: torch.mul,
+    lib.MIN: torch.minimum,
+    lib.MAX: torch.maximum,
+    lib.BAND: torch.bitwise_and,
+    lib.BOR: torch.bitwise_or,
+    lib.BXOR: torch.bitwise_xor,
+}
+
+# Of monitored_barrier(): the next collective of a rank that misses one is not mistaken for it.
+_MONITORED_TAG = 1
+
+Tensors = Union[torch.Tensor, Sequence[torch.Tensor]]
+Started = Callable[..., Call]  # gets `deadline` and `ended`
 
 
-def _function(op: Any) -> Optional[int]:
-    """The library's number of a reduction; None where it has none."""
+def _function(op: Any) -> int:
+    """The library's number of a reduction. Errors: TarponError."""
     for known, number in _FUNCTIONS.items():
         if op == known:
             return number
-    return None
+    names = ", ".join(each.name for each in _FUNCTIONS)
+    raise TarponError(f"{op} is not supported: use one of {names}")
 
 
-def _options(given: Any) -> Any:
-    """AllreduceOptions of those, of AllreduceCoalescedOptions, of a function, or of nothing."""
-    if isinstance(given, dist.AllreduceOptions):
-        return given
-    options = dist.AllreduceOptions()
-    if hasattr(given, "reduceOp"):
-        options.reduceOp, options.timeout = given.reduceOp, given.timeout
-    elif given is not None:
-        options.reduceOp = given
-    return options
+def _list(tensors: Tensors) -> List[torch.Tensor]:
+    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
 
 
-class _Work(Work):
-    """What c10d waits for. Its calls have deadlines, so that no wait needs one."""
+def _only(tensors: Any) -> Any:
+    """c10d gives a list with an item for each tensor of this rank."""
+    if isinstance(tensors, torch.Tensor):
+        return tensors
+    if len(tensors) != 1:
+        raise TarponError(f"{len(tensors)} tensors of one rank: give one")
+    return tensors[0]
 
-    def __init__(self, outcome: Outcome, tensors: List[torch.Tensor]):
-        super().__init__()
-        self._outcome = outcome
-        self._tensors = tensors
-        self._asked = False
 
-    def is_done_with(self) -> bool:
-        """Whether its calls are over, and C++ has what it asks for once."""
-        return self._asked and self._outcome.is_over()
+def _only_list(lists: Any) -> List[torch.Tensor]:
+    """The list of that one item, which c10d also gives alone."""
+    if all(isinstance(each, torch.Tensor) for each in lists):
+        return list(lists)
+    return list(_only(lists))
 
-    def is_completed(self) -> bool:
-        self._asked = self._asked or self._outcome.is_over()
-        return self._outcome.is_over()
 
-    def is_success(self) -> bool:
-        return self._outcome.is_over() and self._outcome.error() is None
+def _timeout_of(options: Any) -> Any:
+    return getattr(options, "timeout", None)
 
-    def exception(self) -> Optional[Exception]:
-        return self._outcome.error()
 
-    def wait(self, timeout: Optional[datetime.timedelta] = None) -> bool:
-        """At most `timeout`, where that is above 0. Errors: TarponError."""
-        self._asked = True
-        seconds = timeout.total_seconds() if timeout is not None else 0.0
-        self._outcome.wait(seconds if seconds > 0 else None)
-        return True
+def _op_of(options: Any, usual: Any = dist.ReduceOp.SUM) -> Any:
+    """c10d also gives the operation alone."""
+    return usual if options is None else getattr(options, "reduceOp", options)
 
-    def synchronize(self) -> None:
-        self.wait()
 
-    def result(self) -> List[torch.Tensor]:
-        self.wait()
-        return self._tensors
-
-    def get_future(self) -> "torch.futures.Future[List[torch.Tensor]]":
-        self._asked = True
-        caller = sys._getframe().f_back
-        if caller is None or "get_future" not in caller.f_code.co_names:
-            return self._future_for_cpp()
-        return self._outcome.future
-
-    def _future_for_cpp(self) -> "torch.futures.Future[List[torch.Tensor]]":
-        """C++ calls get_future() for DDP's built-in hooks, which take a list of tensors. The futures of
-        Python have values of Python, and a typed one can only be made of a value that is there. So
-        this waits: such a hook does not overlap with the backward pass.
-        """
-        self.wait()
-        return torch.jit.fork(lambda: self._tensors)
+def _root_of(options: Any) -> int:
+    """c10d also gives the root alone."""
+    return options if isinstance(options, int) else options.rootRank
 
 
 class ProcessGroupTarpon(dist.ProcessGroup):
-    """A process group whose AllReduces run on Tarpon."""
+    """A process group whose collectives run on Tarpon.
+
+    A collective that this rank cannot make ends on all ranks, and its work has the error.
+    """
 
     def __init__(
         self, store: Any, rank: int, world_size: int, timeout: datetime.timedelta
     ) -> None:
         super().__init__(rank, world_size)
         self._timeout = timeout.total_seconds()
-        # Where ranks refuse, all know why before Gloo connects any.
         self.communicator = Communicator.connect(
             store, rank, world_size, self._timeout, shares_job=True
         )
-        self._inner = dist.ProcessGroupGloo(
-            dist.PrefixStore("gloo", store), rank, world_size, timeout
-        )
-        # Since torch 2.0 a group keeps its name at its devices' backends, and what this class does
-        # not define goes to them.
-        if hasattr(self, "_register_backend"):
-            for device in DEVICES:
-                gloo = dist.ProcessGroup.BackendType.GLOO
-                self._register_backend(torch.device(device), gloo, self._inner)
+        self._collectives = self.communicator.collectives
         self._settings = self.communicator.settings
         if self._settings.bounded and rank == 0:
             LOGGER.warning(
                 "tarpon: TARPON_MODE=bounded: ranks may get different averages, and nothing compares their "
                 "models: use tarpon_torch.bounded_hook(), or average the parameters now and then"
             )
-        # C++ holds a work without its Python part, which answers for it, and asks it soon.
-        self._works: Deque[_Work] = collections.deque(maxlen=_KEPT_WORKS)
+        self._works = Works()
+        self._name = ""
         self.last_report: Optional[Report] = None  # of the call that ended last
+
+    # -- what c10d asks of a group. Since torch 2.0 C++ keeps this at backends, of which a group of
+    # Python has none.
 
     def getBackendName(self) -> str:  # noqa: N802 (the name is c10d's)
         return BACKEND
 
-    # -- AllReduce
+    def setGroupName(self, name: str) -> None:  # noqa: N802
+        self._name = name
 
-    def allreduce(self, tensors: Any, opts: Any = None) -> Any:
-        """In place. What Tarpon has no type or function for, Gloo does; several tensors, too, which
-        c10d takes for the parts of one rank."""
-        tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-        options = _options(opts)
-        if len(tensors) == 1 and self._carries(tensors[0], _function(options.reduceOp)):
-            return self._start(tensors, options)
-        return self._inner.allreduce(tensors, options)
+    def getGroupName(self) -> str:  # noqa: N802
+        return self._name
 
-    def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
+    @property
+    def _device_types(self) -> List[torch.device]:
+        return [torch.device(device) for device in DEVICES]
+
+    # -- reductions
+
+    def allreduce(self, tensors: Tensors, opts: Any = None) -> TarponWork:
+        """In place. Several tensors are parts of one rank, and all get the result."""
+        own = _list(tensors)
+        if len(own) > 1:
+            return self._allreduce_parts(own, opts)
+        return self._start(
+            [lambda **end: self._all_reduce(_only(own), opts, **end)], own, _timeout_of(opts)
+        )
+
+    def _allreduce_parts(self, parts: List[torch.Tensor], opts: Any) -> TarponWork:
+        def start(**end: Any) -> Call:
+            combine = _COMBINE.get(_function(_op_of(opts)))
+            if combine is None:
+                raise TarponError(f"{_op_of(opts)} of {len(parts)} tensors of one rank: give one")
+            with torch.inference_mode():
+                total = functools.reduce(combine, parts)
+            return self._all_reduce(total, opts, **end)
+
+        def copy(call: Call) -> None:
+            assert call.output is not None
+            with torch.inference_mode():
+                for part in parts:
+                    part.copy_(call.output.tensors[0])
+
+        return self._start([start], parts, _timeout_of(opts), finish=copy)
+
+    def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> TarponWork:
         """In place, over each tensor."""
-        options = _options(opts)
-        function = _function(options.reduceOp)
-        if tensors and all(self._carries(tensor, function) for tensor in tensors):
-            return self._start(list(tensors), options)
-        return self._inner.allreduce_coalesced(tensors, *([opts] if opts is not None else []))
+        starts = [functools.partial(self._all_reduce, tensor, opts) for tensor in tensors]
+        return self._start(starts, list(tensors), _timeout_of(opts))
 
-    @staticmethod
-    def _carries(tensor: torch.Tensor, function: Optional[int]) -> bool:
-        """Follows from what is alike on all ranks."""
-        if function is None or not can_carry(tensor):
-            return False
-        return function not in _BITWISE or tensor.dtype not in _FLOATS
-
-    def _start(self, tensors: List[torch.Tensor], options: Any) -> "_Work":
-        outcome = Outcome(len(tensors), tensors)
-        asked = options.timeout.total_seconds()
-        deadline = asked if asked > 0 else self._timeout
-        function = _function(options.reduceOp)
-        assert function is not None
-
-        def ended(call: Call) -> None:
-            self.last_report = call.report or self.last_report
-            outcome.end(call.error)
-
-        calls = []
-        for tensor in tensors:
-            bounded = self._is_bounded(tensor, function)
-            calls.append(
-                self.communicator.prepare(
-                    tensor,
-                    function,
-                    deadline=self._settings.deadline if bounded else deadline,
-                    bounded=bounded,
-                    bound=self._settings.bound if bounded else None,
-                    learn_shares=self._settings.learn_shares,
-                    ended=ended,
-                )
-            )
-        self.communicator.begin(calls)
-        work = _Work(outcome, tensors)
-        self._keep(work)
-        return work
-
-    def _keep(self, work: _Work) -> None:
-        """Until C++ has asked it; at most _KEPT_WORKS. For each new one, two are looked at."""
-        for _ in range(min(2, len(self._works))):
-            older = self._works.popleft()
-            if not older.is_done_with():
-                self._works.append(older)
-        self._works.append(work)
+    def _all_reduce(self, tensor: torch.Tensor, opts: Any, **end: Any) -> Call:
+        function = _function(_op_of(opts))
+        bounded = self._is_bounded(tensor, function)
+        if bounded:
+            end["deadline"] = self._settings.deadline
+        return self.communicator.prepare(
+            tensor,
+            function,
+            bounded=bounded,
+            bound=self._settings.bound if bounded else None,
+            learn_shares=self._settings.learn_shares,
+            **end,
+        )
 
     def _is_bounded(self, tensor: torch.Tensor, function: int) -> bool:
         size = tensor.numel() * tensor.element_size()
@@ -214,61 +188,184 @@ class ProcessGroupTarpon(dist.ProcessGroup):
             and size > self._settings.bounded_min
         )
 
-    # -- everything else
+    def reduce(self, tensors: Tensors, opts: Any, op: Any = None) -> TarponWork:
+        def start(**end: Any) -> Call:
+            function = _function(op if op is not None else _op_of(opts))
+            return self._collectives.reduce(_only(tensors), _root_of(opts), function, **end)
 
-    def allgather(self, *args: Any, **kwargs: Any) -> Any:
-        return self._inner.allgather(*args, **kwargs)
+        return self._start([start], _list(tensors), _timeout_of(opts))
 
-    def _allgather_base(self, *args: Any, **kwargs: Any) -> Any:
-        return self._inner._allgather_base(*args, **kwargs)
+    def reduce_scatter(self, outputs: Tensors, inputs: Any, opts: Any = None) -> TarponWork:
+        def start(**end: Any) -> Call:
+            parts = _only_list(inputs)
+            sizes = [part.numel() for part in parts]
+            function = _function(_op_of(opts))
+            return self._collectives.reduce_scatter(_only(outputs), parts, sizes, function, **end)
 
-    def allgather_coalesced(self, *args: Any, **kwargs: Any) -> Any:
-        return self._inner.allgather_coalesced(*args, **kwargs)
+        return self._start([start], _list(outputs), _timeout_of(opts))
 
-    def alltoall(self, *args: Any, **kwargs: Any) -> Any:
-        return self._inner.alltoall(*args, **kwargs)
+    def _reduce_scatter_base(
+        self, output: torch.Tensor, input: torch.Tensor, opts: Any = None
+    ) -> TarponWork:
+        return self.reduce_scatter_tensor_coalesced([output], [input], opts)
 
-    def alltoall_base(self, *args: Any, **kwargs: Any) -> Any:
-        return self._inner.alltoall_base(*args, **kwargs)
+    def reduce_scatter_tensor_coalesced(
+        self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
+    ) -> TarponWork:
+        def start(output: torch.Tensor, input: torch.Tensor, **end: Any) -> Call:
+            sizes = even_parts(input, self.communicator.world_size)
+            function = _function(_op_of(opts))
+            return self._collectives.reduce_scatter(output, [input], sizes, function, **end)
 
-    def barrier(self, *args: Any, **kwargs: Any) -> Any:
-        return self._inner.barrier(*args, **kwargs)
+        starts = [functools.partial(start, *pair) for pair in zip(outputs, inputs)]
+        return self._start(starts, list(outputs), _timeout_of(opts))
 
-    def broadcast(self, *args: Any, **kwargs: Any) -> Any:
-        return self._inner.broadcast(*args, **kwargs)
+    # -- copies
 
-    def gather(self, *args: Any, **kwargs: Any) -> Any:
-        return self._inner.gather(*args, **kwargs)
+    def broadcast(self, tensors: Tensors, opts: Any) -> TarponWork:
+        def start(**end: Any) -> Call:
+            return self._collectives.broadcast(_only(tensors), _root_of(opts), **end)
 
-    def monitored_barrier(self, *args: Any, **kwargs: Any) -> Any:
-        return self._inner.monitored_barrier(*args, **kwargs)
+        return self._start([start], _list(tensors), _timeout_of(opts))
 
-    def recv(self, *args: Any, **kwargs: Any) -> Any:
-        return self._inner.recv(*args, **kwargs)
+    def allgather(self, outputs: Any, inputs: Tensors, opts: Any = None) -> TarponWork:
+        """The sizes may differ between ranks."""
 
-    def recv_anysource(self, *args: Any, **kwargs: Any) -> Any:
-        return self._inner.recv_anysource(*args, **kwargs)
+        def start(**end: Any) -> Call:
+            parts = _only_list(outputs)
+            sizes = [part.numel() for part in parts]
+            return self._collectives.all_gather(parts, [_only(inputs)], sizes, **end)
 
-    def reduce(self, *args: Any, **kwargs: Any) -> Any:
-        return self._inner.reduce(*args, **kwargs)
+        return self._start([start], _flat(outputs), _timeout_of(opts))
 
-    def reduce_scatter(self, *args: Any, **kwargs: Any) -> Any:
-        return self._inner.reduce_scatter(*args, **kwargs)
+    def allgather_coalesced(
+        self, output_lists: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any = None
+    ) -> TarponWork:
+        """`output_lists`: for each rank, what its `inputs` are."""
+        outputs = _flat(output_lists)
 
-    def _reduce_scatter_base(self, *args: Any, **kwargs: Any) -> Any:
-        return self._inner._reduce_scatter_base(*args, **kwargs)
+        def start(**end: Any) -> Call:
+            sizes = [sum(part.numel() for part in parts) for parts in output_lists]
+            return self._collectives.all_gather(outputs, inputs, sizes, **end)
 
-    def scatter(self, *args: Any, **kwargs: Any) -> Any:
-        return self._inner.scatter(*args, **kwargs)
+        return self._start([start], outputs, _timeout_of(opts))
 
-    def send(self, *args: Any, **kwargs: Any) -> Any:
-        return self._inner.send(*args, **kwargs)
+    def _allgather_base(
+        self, output: torch.Tensor, input: torch.Tensor, opts: Any = None
+    ) -> TarponWork:
+        return self.allgather_into_tensor_coalesced([output], [input], opts)
+
+    def allgather_into_tensor_coalesced(
+        self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
+    ) -> TarponWork:
+        def start(output: torch.Tensor, input: torch.Tensor, **end: Any) -> Call:
+            sizes = even_parts(output, self.communicator.world_size)
+            return self._collectives.all_gather([output], [input], sizes, **end)
+
+        starts = [functools.partial(start, *pair) for pair in zip(outputs, inputs)]
+        return self._start(starts, list(outputs), _timeout_of(opts))
+
+    def gather(self, outputs: Any, inputs: Tensors, opts: Any) -> TarponWork:
+        def start(**end: Any) -> Call:
+            parts = _only_list(outputs) if outputs else []
+            return self._collectives.gather(parts, _only(inputs), _root_of(opts), **end)
+
+        return self._start([start], _flat(outputs), _timeout_of(opts))
+
+    def scatter(self, outputs: Tensors, inputs: Any, opts: Any) -> TarponWork:
+        def start(**end: Any) -> Call:
+            parts = _only_list(inputs) if inputs else []
+            return self._collectives.scatter(_only(outputs), parts, _root_of(opts), **end)
+
+        return self._start([start], _list(outputs), _timeout_of(opts))
+
+    def alltoall_base(
+        self,
+        output: torch.Tensor,
+        input: torch.Tensor,
+        output_splits: Sequence[int],
+        input_splits: Sequence[int],
+        opts: Any = None,
+    ) -> TarponWork:
+        def start(**end: Any) -> Call:
+            return self._collectives.all_to_all(output, input, **end)
+
+        return self._start([start], [output], _timeout_of(opts))
+
+    # -- barriers
+
+    def barrier(self, opts: Any = None) -> TarponWork:
+        return self._start([self._collectives.barrier], [], _timeout_of(opts))
+
+    def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
+        """Errors: TarponError names the ranks that did not come, the first one alone unless
+        `wait_all_ranks`. All ranks know them, not only rank 0."""
+        given = timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else timeout
+        seconds = self._timeout if given is None or given < 0 else given
+        barrier = functools.partial(self._collectives.barrier, tag=_MONITORED_TAG)
+        try:
+            self._start([barrier], [], datetime.timedelta(seconds=seconds)).wait()
+        except CallError as error:
+            raise TarponError(self._missing_text(error, seconds, wait_all_ranks)) from error
+
+    def _missing_text(self, error: CallError, seconds: float, all_of_them: bool) -> str:
+        """In the words of Gloo, by which programs know it."""
+        rank = self.communicator.rank
+        missing = sorted({*error.report.late_ranks, *error.report.blamed} - {rank})
+        if not missing:
+            return f"Rank {rank} timed out in monitoredBarrier: {error}"
+        named = missing if all_of_them else missing[:1]
+        ranks = ("Ranks " if all_of_them else "Rank ") + ", ".join(map(str, named))
+        text = f"{ranks} failed to pass monitoredBarrier in {1000 * seconds:g} ms: {error}"
+        if rank == 0:
+            return text
+        return (
+            f"Rank {rank} successfully reached monitoredBarrier, but received errors while waiting for "
+            f"send/recv from rank 0: {text}"
+        )
+
+    # -- calls
+
+    def _start(
+        self,
+        starts: Sequence[Started],
+        outputs: List[torch.Tensor],
+        timeout: Any,
+        finish: Callable[[Call], None] = lambda call: None,
+    ) -> TarponWork:
+        """Begins a call for each of `starts`; where one fails, the call is refused. `finish`: runs when a
+        call has its result."""
+        if not starts:
+            raise TarponError("no tensors: give at least one")
+        asked = timeout.total_seconds() if timeout is not None else -1.0
+        outcome = Outcome(len(starts), outputs)
+
+        def ended(call: Call) -> None:
+            self.last_report = call.report or self.last_report
+            error = call.error
+            try:
+                if error is None:
+                    finish(call)
+            except Exception as failed:
+                error = failed
+            outcome.end(error)
+
+        end: Dict[str, Any] = {"deadline": asked if asked >= 0 else self._timeout, "ended": ended}
+        self.communicator.begin([self._made(start, end) for start in starts])
+        work = TarponWork(outcome, outputs)
+        self._works.keep(work)
+        return work
+
+    def _made(self, start: Started, end: Dict[str, Any]) -> Call:
+        try:
+            return start(**end)
+        except Exception as error:
+            return self._collectives.refused(error, **end)
 
     # -- the end
 
     def abort(self) -> None:
-        """Ends all of Tarpon's calls on all ranks, from any thread. Those of the Gloo group inside
-        end at their timeouts."""
+        """Ends all calls on all ranks, from any thread."""
         self.communicator.abort("abort() of the process group")
 
     def shutdown(self) -> None:
@@ -278,6 +375,13 @@ class ProcessGroupTarpon(dist.ProcessGroup):
         communicator = getattr(self, "communicator", None)
         if communicator is not None:
             communicator.close()
+
+
+def _flat(tensors: Any) -> List[torch.Tensor]:
+    """Of a list of tensors, or of lists of them."""
+    if isinstance(tensors, torch.Tensor):
+        return [tensors]
+    return [each for part in tensors for each in _flat(part)]
 
 
 def _create(

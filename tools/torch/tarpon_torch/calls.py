@@ -2,15 +2,16 @@
 
 import ctypes
 import dataclasses
-import itertools
+import functools
 import threading
 import traceback
 import weakref
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
 
 import torch
 
 from . import library as lib
+from .blocks import Block
 from .library import TarponError
 from .threads import Latch, callbacks, run_pytorch
 
@@ -80,15 +81,25 @@ def _read_report(handle: ctypes.c_void_p) -> Report:
 
 
 class Call:
-    """A call on its way, in place over `tensor`."""
+    """A call on its way, from one block of memory into another, or in place."""
 
     def __init__(
-        self, tensor: torch.Tensor, arguments: lib.Arguments, ended: Callable[["Call"], None]
+        self,
+        start: str,
+        arguments: Union[lib.Arguments, lib.CollectiveArguments],
+        ended: Callable[["Call"], None],
+        *,
+        input: Optional[Block] = None,
+        output: Optional[Block] = None,
     ):
-        self.tensor = tensor
-        # What the library reads and writes: the tensor itself, or a copy.
-        self.memory = tensor
-        # Of a CUDA tensor: the event after which `memory` holds its data, and the stream for the
+        """`start`: the library's function. `input` is `output` for a call in place; None: this rank needs no
+        such block."""
+        self._start = start
+        self._blocks = list(dict.fromkeys(block for block in (input, output) if block is not None))
+        # A pointer that is not used may be that of the other block.
+        self.input = input or output
+        self.output = output or input
+        # Of CUDA tensors: the event after which the blocks hold their data, and the stream for the
         # result.
         self.ready: Any = None
         self.way_back: Any = None
@@ -98,30 +109,39 @@ class Call:
         self.error: Optional[Exception] = None
         # Until it is ready to begin: begin_all() then takes the number alone.
         arguments.refusal = b"the call was interrupted before it began"
-        self._weights: Any = None  # memory of arguments.shares
+        self._arrays: List[Any] = []  # memory that `arguments` refer to
         self._handle = ctypes.c_void_p()
 
     def divide(self, weights: Sequence[float]) -> None:
         """The ranks own parts of the tensor in proportion to `weights`, one for each rank."""
-        self._weights = (ctypes.c_double * len(weights))(*weights)
-        self.arguments.shares = ctypes.addressof(self._weights)
+        self.arguments.shares = self._address_of((ctypes.c_double * len(weights))(*weights))
         self.arguments.share_count = len(weights)
 
+    def set_counts(self, counts: Sequence[int]) -> None:
+        """The elements of each rank's part."""
+        self.arguments.counts = self._address_of((ctypes.c_uint64 * len(counts))(*counts))
+
+    def _address_of(self, array: Any) -> int:
+        self._arrays.append(array)
+        return ctypes.addressof(array)
+
+    def cuda_device(self) -> Optional[torch.device]:
+        """Where its tensors are; None: on the host."""
+        devices = [block.device for block in self._blocks if block.device.type == "cuda"]
+        return devices[0] if devices else None
+
     def stage(self, to_host: Any, way_back: Any) -> None:
-        """Copies a CUDA tensor to pinned memory, on a stream of its own, after the current stream's
+        """Copies CUDA tensors to pinned memory, on a stream of its own, after the current stream's
         work.
 
         The way back has another stream: on this one, or on the current one, it would wait for the
         gradients of later buckets.
         """
-        device = self.tensor.device
         self.way_back = way_back
-        to_host.wait_stream(torch.cuda.current_stream(device))
-        self.memory = torch.empty(
-            self.tensor.shape, dtype=self.tensor.dtype, device="cpu", pin_memory=True
-        )
+        to_host.wait_stream(torch.cuda.current_stream(to_host.device))
         with torch.cuda.stream(to_host):
-            self.memory.copy_(self.tensor, non_blocking=True)
+            for block in self._blocks:
+                block.open()
             ready = torch.cuda.Event()
             ready.record(to_host)
             self.ready = ready  # one that is not recorded would be over at once
@@ -138,25 +158,35 @@ class Call:
         try:
             if self.ready is not None:
                 self.ready.synchronize()
-            elif self.tensor.is_cuda:
+            elif self.cuda_device() is not None:
                 return  # interrupted before it was staged
-            elif self.tensor.is_neg() or not self.tensor.is_contiguous():
-                self.memory = self.tensor.detach().resolve_neg().contiguous()
-            self.arguments.input = self.arguments.output = self.memory.data_ptr()
+            else:
+                for block in self._blocks:
+                    block.open()
+            if self.input is not None and self.output is not None:
+                self.arguments.input = self.input.address()
+                self.arguments.output = self.output.address()
         except Exception as error:
             self.refuse(error)
         else:
             self.arguments.refusal = None
 
+    def starter(self, job: ctypes.c_void_p) -> Callable[[], int]:
+        """Starts it and returns the library's code."""
+        start = getattr(lib.library(), self._start)
+        return functools.partial(
+            start, job, ctypes.byref(self.arguments), ctypes.byref(self._handle)
+        )
+
     def end(self) -> None:
-        """Once. Returns when the call has ended, and the result is in the tensor."""
+        """Once. Returns when the call has ended, and the result is in the tensors."""
         try:
             if self._handle.value:
                 self._wait(lib.library())
             elif self.error is None:
                 self.error = TarponError("the call could not begin")
-            if self.error is None and self.memory is not self.tensor:
-                self._copy_back()
+            if self.error is None:
+                self._give_back()
         except Exception as error:
             self.error = self.error or error
         if self.error is not None:
@@ -166,15 +196,16 @@ class Call:
         """Whether the library needs the memory no more. REQUIRES: end() has returned."""
         return self.report is not None or not self._handle.value
 
-    def _copy_back(self) -> None:
-        """Returns when it is there. On a GPU it waits for no other stream."""
-        with torch.inference_mode():  # whatever mode the tensor was made in; no gradients
-            if self.way_back is None:
-                self.tensor.copy_(self.memory)
-                return
-            with torch.cuda.stream(self.way_back):
-                self.tensor.copy_(self.memory, non_blocking=True)
-            self.way_back.synchronize()
+    def _give_back(self) -> None:
+        """Returns when the result is in the tensors. On a GPU it waits for no other stream."""
+        if self.way_back is None:
+            for block in self._blocks:
+                block.give_back()
+            return
+        with torch.cuda.stream(self.way_back):
+            for block in self._blocks:
+                block.give_back()
+        self.way_back.synchronize()
 
     def tell(self) -> None:
         try:
@@ -201,12 +232,7 @@ def begin_all(job: ctypes.c_void_p, calls: Sequence[Call]) -> None:
     """
     codes: List[int] = []
     # extend() runs it through without a step of Python, so that no signal's handler comes between.
-    starts = map(
-        lib.library().tarpon_allreduce_start,
-        itertools.repeat(job),
-        [ctypes.byref(call.arguments) for call in calls],
-        [ctypes.byref(call._handle) for call in calls],
-    )
+    starts = map(functools.partial.__call__, [call.starter(job) for call in calls])
     try:
         for call in calls:
             call.prepare()

@@ -8,45 +8,25 @@ import contextlib
 import ctypes
 import dataclasses
 import os
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 
 from . import jobs
 from . import library as lib
 from .calls import MAX_RANKS, Call, Outcome, Report, ranks_of
+from .collectives import Collectives
 from .handle import GOODBYE_SECONDS, ClosedError, Handle, close_all
 from .library import TarponError, microseconds
 from .meeting import Meeting, Place
 from .settings import Settings, connect_terms
 
-TYPES: Dict[torch.dtype, int] = {
-    torch.float32: lib.FLOAT32,
-    torch.float64: lib.FLOAT64,
-    torch.int32: lib.INT32,
-    torch.int64: lib.INT64,
-    torch.float16: lib.FLOAT16,
-    torch.bfloat16: lib.BFLOAT16,
-    torch.int8: lib.INT8,
-    torch.uint8: lib.UINT8,
-    torch.int16: lib.INT16,
-}
 BOUNDED_TYPES = (torch.float32, torch.float16, torch.bfloat16)
-DEVICES = ("cpu", "cuda")
 
 _KEY = "tarpon"
 
 # All ranks are there when they split: the deadline of a rank that then fails alone.
 _SPLIT_SECONDS = 30.0
-
-
-def can_carry(tensor: torch.Tensor) -> bool:
-    """Whether allreduce() takes this tensor. Follows from its type, layout and device."""
-    return (
-        tensor.layout == torch.strided
-        and tensor.dtype in TYPES
-        and tensor.device.type in DEVICES
-    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +60,7 @@ class Communicator:
         library = lib.library()
         self.rank: int = handle.use(library.tarpon_rank)
         self.world_size: int = handle.use(library.tarpon_world_size)
+        self.collectives = Collectives(self.rank, self.world_size)
         self.left_out: str = handle.use(library.tarpon_left_out).decode(errors="replace")
 
     @staticmethod
@@ -153,8 +134,8 @@ class Communicator:
 
     # -- calls
 
-    @staticmethod
     def prepare(
+        self,
         tensor: torch.Tensor,
         function: int,
         *,
@@ -167,26 +148,25 @@ class Communicator:
         follows: bool = False,
         ended: Callable[[Call], None],
     ) -> Call:
-        """A call over `tensor`, in place, for begin(). `follows`: a bounded call that contributes nothing.
+        """An AllReduce of `tensor`, in place, for begin(). `follows`: a bounded call that contributes nothing.
         `shares`: how much of the tensor each rank owns, relative to the others; alike on all ranks.
 
-        can_carry(tensor) holds. From begin() on, the tensor belongs to the call until `ended` runs, on
-        the communicator's thread, with its `report` or `error`; one that is not contiguous travels as
-        a copy. A CUDA tensor travels through pinned memory, from the current stream on.
+        From begin() on, the tensor belongs to the call until `ended` runs, on the communicator's thread, with
+        its `report` or `error`; one that is not contiguous travels as a copy. A CUDA tensor travels
+        through pinned memory, from the current stream on. Errors: TarponError, for a tensor that no
+        reduction takes.
         """
-        arguments = lib.sized(
-            lib.Arguments,
-            count=tensor.numel(),
-            type=TYPES[tensor.dtype],
-            function=function,
+        call = self.collectives.all_reduce(
+            tensor,
+            function,
             tag=tag,
             mode=lib.BOUNDED if bounded else lib.EXACT,
-            deadline_us=microseconds(deadline),
+            deadline=deadline,
             bound_us=microseconds(bound) if bound else 0,
             learn_shares=int(learn_shares),
             flags=lib.FOLLOW if follows else 0,
+            ended=ended,
         )
-        call = Call(tensor, arguments, ended)
         if shares is not None:
             call.divide(shares)
         return call

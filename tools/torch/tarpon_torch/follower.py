@@ -7,7 +7,8 @@ from typing import Any, Deque, Dict, List, Optional, Tuple
 import torch
 import torch.distributed as dist
 
-from .communicator import Communicator, can_carry
+from .blocks import can_carry
+from .communicator import Communicator
 
 _STEPS_THAT_COUNT = 8
 

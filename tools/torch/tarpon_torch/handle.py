@@ -137,8 +137,9 @@ class Handle:
         try:
             self._calls.update(calls)
             for call in calls:
-                if call.tensor.is_cuda:
-                    self._stage(call)
+                device = call.cuda_device()
+                if device is not None:
+                    self._stage(call, device)
         finally:
             beginner = self._beginner()
             if beginner is not None:
@@ -149,8 +150,7 @@ class Handle:
     def _beginner(self) -> Optional[Stage]:
         return self._beginners.get(_BEGINNER)
 
-    def _stage(self, call: Call) -> None:
-        device = call.tensor.device
+    def _stage(self, call: Call, device: torch.device) -> None:
         try:
             if self._beginner() is None:
                 fresh = Stage(self._begin_now)

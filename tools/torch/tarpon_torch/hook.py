@@ -15,8 +15,9 @@ import torch.distributed as dist
 
 from . import library as lib
 from . import replicas, survivors
+from .blocks import can_carry
 from .calls import Call, Outcome, Report
-from .communicator import BOUNDED_TYPES, Communicator, Verdict, can_carry
+from .communicator import BOUNDED_TYPES, Communicator, Verdict
 from .follower import Follower
 from .hook_options import HookOptions
 from .library import TarponError
@@ -203,13 +204,14 @@ class BoundedHook:
                 return None
             return call.error
         # Calls that are not bounded do not look for it.
-        is_judged = report.bounded or not call.memory.is_floating_point()
-        finite = is_judged or replicas.is_finite(call.memory)
+        bucket = call.output
+        assert bucket is not None
+        is_judged = report.bounded or not bucket.dtype.is_floating_point
+        finite = is_judged or replicas.is_finite(bucket.memory)
         with self._lock:
             late_ranks = [self._ranks[rank] for rank in report.late_ranks]
             void_shards = [self._ranks[rank] for rank in report.void_shards]
-            size = call.tensor.numel() * call.tensor.element_size()
-            step.add(report, size, late_ranks, void_shards)
+            step.add(report, bucket.count * bucket.element_size, late_ranks, void_shards)
             self._late.update(report.late_ranks)
             self._late_self |= report.status == "late_self"
             contributed = step.followed and report.status != "late_self"

@@ -17,6 +17,7 @@ SUM, AVG, MIN, MAX, PROD = range(5)
 BAND, BOR, BXOR = 5, 6, 7
 EXACT, BOUNDED = 0, 1
 FOLLOW = 1  # a flag
+REDUCE_SCATTER, ALL_GATHER, BROADCAST, REDUCE, GATHER, SCATTER, ALL_TO_ALL = range(1, 8)
 
 FILE_NAME = "libtarpon.so.0"
 
@@ -84,6 +85,26 @@ class Arguments(ctypes.Structure):
         ("late_rank", ctypes.c_uint32),
         ("learn_shares", ctypes.c_uint32),
         ("flags", ctypes.c_uint32),
+        ("refusal", ctypes.c_char_p),
+    ]
+
+
+class CollectiveArguments(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("input", ctypes.c_void_p),
+        ("output", ctypes.c_void_p),
+        ("count", ctypes.c_uint64),
+        ("counts", ctypes.c_void_p),
+        ("collective", ctypes.c_uint32),
+        ("root", ctypes.c_uint32),
+        ("type", ctypes.c_uint32),
+        ("function", ctypes.c_uint32),
+        ("tag", ctypes.c_uint32),
+        ("custom_id", ctypes.c_uint32),
+        ("deadline_us", ctypes.c_int64),
+        ("custom_combine", ctypes.c_void_p),
+        ("custom_context", ctypes.c_void_p),
         ("refusal", ctypes.c_char_p),
     ]
 
@@ -171,6 +192,10 @@ _PROTOTYPES = {
     "tarpon_rank": (ctypes.c_uint32, [_HANDLE]),
     "tarpon_world_size": (ctypes.c_uint32, [_HANDLE]),
     "tarpon_allreduce_start": (_INT, [_HANDLE, _place(Arguments), _place(_HANDLE)]),
+    "tarpon_collective_start": (
+        _INT,
+        [_HANDLE, _place(CollectiveArguments), _place(_HANDLE)],
+    ),
     "tarpon_wait": (_INT, [_HANDLE, _place(_HANDLE)]),
     "tarpon_call_free": (None, [_HANDLE]),
     "tarpon_report_summary": (_INT, [_HANDLE, _place(Summary)]),

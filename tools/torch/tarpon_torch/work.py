@@ -1,0 +1,82 @@
+"""What c10d waits for."""
+
+import collections
+import datetime
+import sys
+from typing import Any, Deque, List, Optional
+
+import torch
+from torch._C._distributed_c10d import Work
+
+from .calls import Outcome
+
+_KEPT_WORKS = 1000
+
+
+class TarponWork(Work):
+    """What c10d waits for. Its calls have deadlines, so that no wait needs one."""
+
+    def __init__(self, outcome: Outcome, tensors: List[torch.Tensor]):
+        super().__init__()
+        self._outcome = outcome
+        self._tensors = tensors
+        self._asked = False
+
+    def is_done_with(self) -> bool:
+        """Whether its calls are over, and C++ has what it asks for once."""
+        return self._asked and self._outcome.is_over()
+
+    def is_completed(self) -> bool:
+        self._asked = self._asked or self._outcome.is_over()
+        return self._outcome.is_over()
+
+    def is_success(self) -> bool:
+        return self._outcome.is_over() and self._outcome.error() is None
+
+    def exception(self) -> Optional[Exception]:
+        return self._outcome.error()
+
+    def wait(self, timeout: Optional[datetime.timedelta] = None) -> bool:
+        """At most `timeout`, where that is above 0. Errors: TarponError."""
+        self._asked = True
+        seconds = timeout.total_seconds() if timeout is not None else 0.0
+        self._outcome.wait(seconds if seconds > 0 else None)
+        return True
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def result(self) -> List[torch.Tensor]:
+        self.wait()
+        return self._tensors
+
+    def get_future(self) -> "torch.futures.Future[List[torch.Tensor]]":
+        self._asked = True
+        caller = sys._getframe().f_back
+        if caller is None or "get_future" not in caller.f_code.co_names:
+            return self._future_for_cpp()
+        return self._outcome.future
+
+    def _future_for_cpp(self) -> "torch.futures.Future[List[torch.Tensor]]":
+        """C++ calls get_future() for DDP's built-in hooks, which take a list of tensors. The futures of
+        Python have values of Python, and a typed one can only be made of a value that is there. So
+        this waits: such a hook does not overlap with the backward pass.
+        """
+        self.wait()
+        return torch.jit.fork(lambda: self._tensors)
+
+
+class Works:
+    """Those that C++ may still ask. It holds a work without its Python part, which answers for it, and
+    asks it soon."""
+
+    def __init__(self) -> None:
+        self._works: Deque[TarponWork] = collections.deque(maxlen=_KEPT_WORKS)
+
+    def keep(self, work: TarponWork) -> None:
+        """Until C++ has asked it; at most _KEPT_WORKS. For each new one, two are looked at."""
+        for _ in range(min(2, len(self._works))):
+            older = self._works.popleft()
+            if not older.is_done_with():
+                self._works.append(older)
+        self._works.append(work)
