@@ -1,12 +1,14 @@
-"""PyTorch's own suite with the Gloo shim in front: each test ends as it does with stock Gloo.
+"""PyTorch's own suite with the Gloo shim in front, or with the backend "tarpon" in place of Gloo: each
+test ends as it does with stock Gloo.
 
 suite_stock.txt holds the verdicts with stock Gloo, one `TEST VERDICT` a line, without the tests that
 stock Gloo skips: most of them need a GPU. A verdict that differs is a failure, and so is a run in
-which no AllReduce went by Tarpon.
+which nothing went by Tarpon.
 """
 
 import argparse
 import collections
+import dataclasses
 import os
 import pathlib
 import re
@@ -19,8 +21,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 STOCK = HERE / "suite_stock.txt"
 RANKS = 4
 
-# The tests whose names match use AllReduce. Those of other collectives, of GPUs and of NCCL are left
-# out, and the tests that stock Gloo skips.
+# The tests whose names match use AllReduce, which the shim carries. Left out are the tests of GPUs and of
+# NCCL, and the tests that stock Gloo skips.
 ALLREDUCE = re.compile(
     r"all_?reduce|ddp|DistributedDataParallel|SyncBatchNorm|averag|post_localSGD|"
     r"accumulate_gradients|static_graph|unused|undefined_grad|get_future|new_subgroups"
@@ -41,22 +43,59 @@ SHORT = (
 SECONDS_A_TEST = 100
 SECONDS_TO_START = 60
 
-CARRIED = re.compile(r"tarpon: rank \d+ carried (\d+) allreduces")
 VERDICT = re.compile(r"verdict (test_\w+) (pass|fail|skip)")
 
 
+@dataclasses.dataclass
 class Test:
     """What became of a test."""
 
-    def __init__(self, verdict, carried, output):
-        self.verdict = verdict  # pass, fail, skip; none: the suite ended before the test
-        self.carried = carried  # AllReduces by Tarpon, counted on each rank
-        self.output = output
+    verdict: str  # pass, fail, skip; none: the suite ended before the test
+    carried: int  # what Tarpon carried, counted on each rank
+    output: str
 
 
-def environment(shim):
-    # The suite's file store and its address are the only ways in which its ranks meet.
+@dataclasses.dataclass
+class Subject:
+    """What carries the suite's collectives."""
+
+    name: str
+    variables: dict
+    carries: str  # what its lines count
+    carried: re.Pattern  # such a line
+    takes: re.Pattern  # names of tests
+
+
+def stock():
+    return Subject("stock", {}, "nothing", re.compile(r"(?!)"), re.compile(""))
+
+
+def shim(path):
+    # A context that Tarpon refuses is an error, and no silent run with stock Gloo.
     variables = {
+        "LD_PRELOAD": path,
+        "TARPON_DEBUG": "INFO",
+        "TARPON_REQUIRE": "1",
+        "TARPON_MODE": "exact",
+    }
+    lines = re.compile(r"tarpon: rank \d+ carried (\d+) allreduces")
+    return Subject("shim", variables, "AllReduces", lines, ALLREDUCE)
+
+
+def backend(path):
+    variables = {
+        "TARPON_LIBRARY": path,
+        "TARPON_MODE": "exact",
+        "TARPON_SUITE_BACKEND": "tarpon",
+        "PYTHONPATH": str(HERE.parents[2] / "tools" / "torch"),
+    }
+    lines = re.compile(r"tarpon: a rank has (\d+) group")
+    return Subject("backend", variables, "groups", lines, re.compile(""))
+
+
+def environment(subject):
+    # The suite's file store and its address are the only ways in which its ranks meet.
+    return {
         **os.environ,
         "BACKEND": "gloo",
         "WORLD_SIZE": str(RANKS),
@@ -64,12 +103,8 @@ def environment(shim):
         "OMP_NUM_THREADS": "1",
         "DISTRIBUTED_TESTS_DEFAULT_TIMEOUT": str(SECONDS_A_TEST),
         "PYTHONDONTWRITEBYTECODE": "1",
+        **subject.variables,
     }
-    if shim:
-        # A context that Tarpon refuses is an error, and no silent run with stock Gloo.
-        variables |= {"LD_PRELOAD": shim, "TARPON_DEBUG": "INFO", "TARPON_REQUIRE": "1"}
-        variables |= {"TARPON_MODE": "exact"}
-    return variables
 
 
 def end_all(process):
@@ -80,11 +115,11 @@ def end_all(process):
         pass
 
 
-def lines_of(names, shim):
+def lines_of(names, subject):
     """What suite_tests.py and its ranks print."""
     process = subprocess.Popen(
         [sys.executable, str(HERE / "suite_tests.py"), *names],
-        env=environment(shim),
+        env=environment(subject),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -104,18 +139,18 @@ def lines_of(names, shim):
         process.wait()
 
 
-def run(names, shim):
+def run(names, subject):
     """The tests by name, those included that the suite did not reach."""
     tests = {}
     output = []
-    for line in lines_of(names, shim):
+    for line in lines_of(names, subject):
         output.append(line)
         ended = VERDICT.match(line)
         if ended:
             text = "".join(output)
-            carried = sum(int(count) for count in CARRIED.findall(text))
+            carried = sum(int(count) for count in subject.carried.findall(text))
             tests[ended[1]] = Test(ended[2], carried, text)
-            print(f"{ended[2]} {ended[1]}" + (f", {carried} carried" if shim else ""), flush=True)
+            print(f"{ended[2]} {ended[1]}, {carried} {subject.carries}", flush=True)
             output = []
     for name in names:
         tests.setdefault(name, Test("none", 0, "".join(output)))
@@ -123,10 +158,9 @@ def run(names, shim):
 
 
 def renew_stock(logs):
-    listed = lines_of(["--list"], None)
+    listed = lines_of(["--list"], stock())
     names = [line.strip() for line in listed if line.startswith("test_")]
-    names = [name for name in names if ALLREDUCE.search(name) and not ELSEWHERE.search(name)]
-    tests = run(names, None)
+    tests = run([name for name in names if not ELSEWHERE.search(name)], stock())
     keep_logs(logs, {name: test for name, test in tests.items() if test.verdict != "pass"})
     kept = {name: test.verdict for name, test in tests.items() if test.verdict != "skip"}
     STOCK.write_text("".join(f"{name} {kept[name]}\n" for name in sorted(kept)), encoding="utf-8")
@@ -153,25 +187,25 @@ def reason(test):
     return found[0][:300] if found else "no error is named"
 
 
-def compare(names, shim, logs):
-    stock = dict(line.split() for line in STOCK.read_text(encoding="utf-8").splitlines())
-    unknown = [name for name in names if name not in stock]
+def compare(names, subject, logs):
+    verdicts = dict(line.split() for line in STOCK.read_text(encoding="utf-8").splitlines())
+    unknown = [name for name in names if name not in verdicts]
     if unknown:
         sys.exit(f"suite: {' '.join(unknown)}: not in {STOCK.name}")
-    tests = run(names or list(stock), shim)
-    differing = {name: test for name, test in tests.items() if test.verdict != stock[name]}
+    tests = run(names or [name for name in verdicts if subject.takes.search(name)], subject)
+    differing = {name: test for name, test in tests.items() if test.verdict != verdicts[name]}
     keep_logs(logs, differing)
     for name, test in differing.items():
-        print(f"DIFFERS {name}: stock {stock[name]}, shim {test.verdict}: {reason(test)}")
+        print(f"DIFFERS {name}: stock {verdicts[name]}, {subject.name} {test.verdict}: {reason(test)}")
         if logs is None:
             print(test.output)
     carried = sum(test.carried for test in tests.values())
     if carried == 0:
-        print("FAIL: no AllReduce went by Tarpon")
+        print("FAIL: nothing went by Tarpon")
     without = sum(test.carried == 0 for test in tests.values())
     print(
         f"suite: {summary(tests)}; {len(differing)} differ from stock Gloo; "
-        f"{carried} AllReduces carried, none in {without} tests"
+        f"{carried} {subject.carries} of Tarpon, none in {without} tests"
     )
     return int(bool(differing) or carried == 0)
 
@@ -180,15 +214,23 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--stock", action="store_true", help=f"renews {STOCK.name}, without the shim")
     parser.add_argument("--short", action="store_true", help="the selection that ctest runs")
+    parser.add_argument("--backend", choices=["tarpon"], help="in place of Gloo, without the shim")
     parser.add_argument("--shim", default=os.environ.get("TARPON_GLOO_SHIM"), help="libtarpon_gloo.so")
+    parser.add_argument("--library", default=os.environ.get("TARPON_LIBRARY"), help="libtarpon.so.0")
     parser.add_argument("--logs", type=pathlib.Path, help="folder for the output of tests that differ")
     parser.add_argument("test", nargs="*", help="names of tests; default: all that are stored")
     given = parser.parse_args()
     if given.stock:
         return renew_stock(given.logs)
-    if not given.shim or not os.path.exists(given.shim):
-        parser.error("--shim PATH, or the variable TARPON_GLOO_SHIM, has to name libtarpon_gloo.so")
-    return compare(list(SHORT) if given.short else given.test, os.path.abspath(given.shim), given.logs)
+    option, variable, path = (
+        ("--library", "TARPON_LIBRARY", given.library)
+        if given.backend
+        else ("--shim", "TARPON_GLOO_SHIM", given.shim)
+    )
+    if not path or not os.path.exists(path):
+        parser.error(f"{option} PATH, or the variable {variable}, has to name a file; it is {path}")
+    subject = (backend if given.backend else shim)(os.path.abspath(path))
+    return compare(list(SHORT) if given.short else given.test, subject, given.logs)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,12 @@
 Started by suite.py. BACKEND and WORLD_SIZE are set. Each test starts WORLD_SIZE processes, which
 import this file. Debian's python3-torch has the suite without the module expecttest: the suite
 needs two of its names.
+
+With TARPON_SUITE_BACKEND=tarpon the groups of backend "gloo" are of class ProcessGroupTarpon: a test that
+wants Gloo's name runs, and gets Tarpon.
 """
 
+import os
 import sys
 import types
 import unittest
@@ -22,6 +26,25 @@ replicated_tensor._set_ddp_with_replicated_tensor = lambda value: None
 
 # A process of a test starts in 3 s on a quiet machine. The suite allows 10 s between two of them.
 distributed_test.Barrier.sync.__func__.__defaults__ = (None, 60)
+
+
+def put_tarpon_for_gloo():
+    import tarpon_torch
+    from torch.distributed import distributed_c10d
+
+    class Group(tarpon_torch.ProcessGroupTarpon):
+        def __init__(self, store, rank, world_size, timeout):
+            super().__init__(store, rank, world_size, timeout)
+            print("tarpon: a rank has 1 group", flush=True)
+
+        def _set_sequence_number_for_group(self):
+            """c10d asks Gloo for it. The numbers are for messages of the wrapper of debug mode."""
+
+    distributed_c10d.ProcessGroupGloo = Group
+
+
+if os.environ.get("TARPON_SUITE_BACKEND") == "tarpon":
+    put_tarpon_for_gloo()
 
 
 class Suite(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):

@@ -36,6 +36,8 @@ class Block:
         self._copy: Optional[torch.Tensor] = None
         first = self.tensors[0]
         for tensor in self.tensors:
+            if not isinstance(tensor, torch.Tensor):
+                raise TarponError(f"a {type(tensor).__name__} in place of a tensor: give a tensor")
             _check(tensor, first)
         self.dtype: torch.dtype = first.dtype
         self.device: torch.device = first.device

@@ -3,7 +3,7 @@
 import datetime
 import functools
 import inspect
-from typing import Any, Callable, Dict, List, Optional, Sequence, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
 import torch.distributed as dist
@@ -11,10 +11,12 @@ import torch.distributed as dist
 from . import library as lib
 from .blocks import DEVICES
 from .calls import Call, CallError, Outcome, Report
-from .collectives import even_parts
+from .collectives import even_parts, split_parts
 from .communicator import BOUNDED_TYPES, Communicator
 from .library import TarponError
 from .loss_watch import LOGGER
+from .messages import Message
+from .sparse import SparseSum
 from .work import TarponWork, Works
 
 BACKEND = "tarpon"
@@ -75,6 +77,14 @@ def _only_list(lists: Any) -> List[torch.Tensor]:
     if all(isinstance(each, torch.Tensor) for each in lists):
         return list(lists)
     return list(_only(lists))
+
+
+def _pairs(
+    outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]
+) -> List[Tuple[torch.Tensor, torch.Tensor]]:
+    if len(outputs) != len(inputs):
+        raise TarponError(f"{len(outputs)} outputs and {len(inputs)} inputs: give an output for each input")
+    return list(zip(outputs, inputs))
 
 
 def _timeout_of(options: Any) -> Any:
@@ -139,6 +149,8 @@ class ProcessGroupTarpon(dist.ProcessGroup):
         own = _list(tensors)
         if len(own) > 1:
             return self._allreduce_parts(own, opts)
+        if own and own[0].layout != torch.strided:
+            return self._allreduce_sparse(own[0], opts)
         return self._start(
             [lambda **end: self._all_reduce(_only(own), opts, **end)], own, _timeout_of(opts)
         )
@@ -159,6 +171,30 @@ class ProcessGroupTarpon(dist.ProcessGroup):
                     part.copy_(call.output.tensors[0])
 
         return self._start([start], parts, _timeout_of(opts), finish=copy)
+
+    def _allreduce_sparse(self, tensor: torch.Tensor, opts: Any) -> TarponWork:
+        """Waits for the others' numbers of elements. Then two calls gather the elements."""
+        sums: List[SparseSum] = []
+        timeout, ends = _timeout_of(opts), []
+
+        def gather_shapes(**end: Any) -> Call:
+            if _function(_op_of(opts)) != lib.SUM:
+                raise TarponError(f"{_op_of(opts)} of sparse tensors: use SUM, or tensor.to_dense()")
+            sums.append(SparseSum(tensor, self.communicator.world_size))
+            return self._gathered(sums[0].shapes, sums[0].shape, **end)
+
+        self._start([gather_shapes], [], timeout).wait()
+        total = sums[0]
+        total.expect()
+
+        def add_up(call: Call) -> None:
+            ends.append(call)
+            if len(ends) == 2:
+                total.add_up()
+
+        indices = functools.partial(self._gathered, total.all_indices, total.indices.t())
+        values = functools.partial(self._gathered, total.all_values, total.values)
+        return self._start([indices, values], [tensor], timeout, finish=add_up)
 
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> TarponWork:
         """In place, over each tensor."""
@@ -217,7 +253,7 @@ class ProcessGroupTarpon(dist.ProcessGroup):
             function = _function(_op_of(opts))
             return self._collectives.reduce_scatter(output, [input], sizes, function, **end)
 
-        starts = [functools.partial(start, *pair) for pair in zip(outputs, inputs)]
+        starts = [functools.partial(start, *pair) for pair in _pairs(outputs, inputs)]
         return self._start(starts, list(outputs), _timeout_of(opts))
 
     # -- copies
@@ -232,11 +268,13 @@ class ProcessGroupTarpon(dist.ProcessGroup):
         """The sizes may differ between ranks."""
 
         def start(**end: Any) -> Call:
-            parts = _only_list(outputs)
-            sizes = [part.numel() for part in parts]
-            return self._collectives.all_gather(parts, [_only(inputs)], sizes, **end)
+            return self._gathered(_only_list(outputs), _only(inputs), **end)
 
         return self._start([start], _flat(outputs), _timeout_of(opts))
+
+    def _gathered(self, outputs: List[torch.Tensor], input: torch.Tensor, **end: Any) -> Call:
+        sizes = [output.numel() for output in outputs]
+        return self._collectives.all_gather(outputs, [input], sizes, **end)
 
     def allgather_coalesced(
         self, output_lists: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any = None
@@ -262,7 +300,7 @@ class ProcessGroupTarpon(dist.ProcessGroup):
             sizes = even_parts(output, self.communicator.world_size)
             return self._collectives.all_gather([output], [input], sizes, **end)
 
-        starts = [functools.partial(start, *pair) for pair in zip(outputs, inputs)]
+        starts = [functools.partial(start, *pair) for pair in _pairs(outputs, inputs)]
         return self._start(starts, list(outputs), _timeout_of(opts))
 
     def gather(self, outputs: Any, inputs: Tensors, opts: Any) -> TarponWork:
@@ -287,10 +325,51 @@ class ProcessGroupTarpon(dist.ProcessGroup):
         input_splits: Sequence[int],
         opts: Any = None,
     ) -> TarponWork:
+        """Without split sizes the parts are equal. Either all ranks give some or none does."""
+
         def start(**end: Any) -> Call:
-            return self._collectives.all_to_all(output, input, **end)
+            if not output_splits and not input_splits:
+                return self._collectives.all_to_all(output, input, **end)
+            world = self.communicator.world_size
+            sizes = [split_parts(output, output_splits, world), split_parts(input, input_splits, world)]
+            return self._collectives.all_to_all_uneven([output], [input], *sizes, **end)
 
         return self._start([start], [output], _timeout_of(opts))
+
+    def alltoall(
+        self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
+    ) -> TarponWork:
+        def start(**end: Any) -> Call:
+            sizes = [[part.numel() for part in parts] for parts in (outputs, inputs)]
+            return self._collectives.all_to_all_uneven(outputs, inputs, *sizes, **end)
+
+        return self._start([start], list(outputs), _timeout_of(opts))
+
+    # -- messages
+
+    def send(self, tensors: Tensors, to: int, tag: int = 0) -> TarponWork:
+        send = functools.partial(self.communicator.messages.send, _only(tensors), to, tag)
+        return self._start_message(send, [])
+
+    def recv(self, tensors: Tensors, sender: int, tag: int = 0) -> TarponWork:
+        receive = self.communicator.messages.receive
+        return self._start_message(
+            functools.partial(receive, _only(tensors), sender, tag), _list(tensors)
+        )
+
+    def recv_anysource(self, tensors: Tensors, tag: int = 0) -> TarponWork:
+        receive = self.communicator.messages.receive_from_any
+        return self._start_message(functools.partial(receive, _only(tensors), tag), _list(tensors))
+
+    def _start_message(
+        self, start: Callable[..., Message], received: List[torch.Tensor]
+    ) -> TarponWork:
+        """A message has no number: errors of this rank are raised at once."""
+        work, end = self._expect(1, received, None)
+        message = start(**end)
+        work.message = message if received else None
+        self._works.keep(work)
+        return work
 
     # -- barriers
 
@@ -337,8 +416,20 @@ class ProcessGroupTarpon(dist.ProcessGroup):
         call has its result."""
         if not starts:
             raise TarponError("no tensors: give at least one")
-        asked = timeout.total_seconds() if timeout is not None else -1.0
-        outcome = Outcome(len(starts), outputs)
+        work, end = self._expect(len(starts), outputs, timeout, finish)
+        self.communicator.begin([self._made(start, end) for start in starts])
+        self._works.keep(work)
+        return work
+
+    def _expect(
+        self,
+        calls: int,
+        outputs: List[torch.Tensor],
+        timeout: Any,
+        finish: Callable[[Call], None] = lambda call: None,
+    ) -> Tuple[TarponWork, Dict[str, Any]]:
+        """A work, and the deadline and the function that each of its calls gets."""
+        outcome = Outcome(calls, outputs)
 
         def ended(call: Call) -> None:
             self.last_report = call.report or self.last_report
@@ -350,11 +441,9 @@ class ProcessGroupTarpon(dist.ProcessGroup):
                 error = failed
             outcome.end(error)
 
-        end: Dict[str, Any] = {"deadline": asked if asked >= 0 else self._timeout, "ended": ended}
-        self.communicator.begin([self._made(start, end) for start in starts])
         work = TarponWork(outcome, outputs)
-        self._works.keep(work)
-        return work
+        asked = timeout.total_seconds() if timeout is not None else -1.0
+        return work, {"deadline": asked if asked >= 0 else self._timeout, "ended": ended}
 
     def _made(self, start: Started, end: Dict[str, Any]) -> Call:
         try:

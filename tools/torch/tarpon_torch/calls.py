@@ -83,10 +83,13 @@ def _read_report(handle: ctypes.c_void_p) -> Report:
 class Call:
     """A call on its way, from one block of memory into another, or in place."""
 
+    # Whether it ends after the calls that have begun before it.
+    is_ordered = True
+
     def __init__(
         self,
         start: str,
-        arguments: Union[lib.Arguments, lib.CollectiveArguments],
+        arguments: Union[lib.Arguments, lib.CollectiveArguments, lib.Message],
         ended: Callable[["Call"], None],
         *,
         input: Optional[Block] = None,
@@ -108,7 +111,7 @@ class Call:
         self.report: Optional[Report] = None
         self.error: Optional[Exception] = None
         # Until it is ready to begin: begin_all() then takes the number alone.
-        arguments.refusal = b"the call was interrupted before it began"
+        self._set_refusal("the call was interrupted before it began")
         self._arrays: List[Any] = []  # memory that `arguments` refer to
         self._handle = ctypes.c_void_p()
 
@@ -117,9 +120,14 @@ class Call:
         self.arguments.shares = self._address_of((ctypes.c_double * len(weights))(*weights))
         self.arguments.share_count = len(weights)
 
-    def set_counts(self, counts: Sequence[int]) -> None:
-        """The elements of each rank's part."""
+    def set_counts(
+        self, counts: Sequence[int], output_counts: Optional[Sequence[int]] = None
+    ) -> None:
+        """The elements of each rank's part; of all_to_all in the input, and in the output."""
         self.arguments.counts = self._address_of((ctypes.c_uint64 * len(counts))(*counts))
+        if output_counts is not None:
+            array = (ctypes.c_uint64 * len(output_counts))(*output_counts)
+            self.arguments.output_counts = self._address_of(array)
 
     def _address_of(self, array: Any) -> int:
         self._arrays.append(array)
@@ -149,7 +157,16 @@ class Call:
     def refuse(self, error: Exception) -> None:
         """The call ends on all ranks, here with `error`."""
         self.error = error
-        self.arguments.refusal = f"{type(error).__name__}: {error}".encode(errors="replace")
+        self._set_refusal(f"{type(error).__name__}: {error}")
+
+    def _set_refusal(self, text: str) -> None:
+        """Empty: the call runs."""
+        self.arguments.refusal = text.encode(errors="replace")
+
+    def _set_pointers(self) -> None:
+        if self.input is not None and self.output is not None:
+            self.arguments.input = self.input.address()
+            self.arguments.output = self.output.address()
 
     def prepare(self) -> None:
         """What this rank can fail at before the call begins. Never fails itself: the call is refused."""
@@ -163,15 +180,13 @@ class Call:
             else:
                 for block in self._blocks:
                     block.open()
-            if self.input is not None and self.output is not None:
-                self.arguments.input = self.input.address()
-                self.arguments.output = self.output.address()
+            self._set_pointers()
         except Exception as error:
             self.refuse(error)
         else:
-            self.arguments.refusal = None
+            self._set_refusal("")
 
-    def starter(self, job: ctypes.c_void_p) -> Callable[[], int]:
+    def starter(self, job: ctypes.c_void_p) -> "functools.partial[int]":
         """Starts it and returns the library's code."""
         start = getattr(lib.library(), self._start)
         return functools.partial(

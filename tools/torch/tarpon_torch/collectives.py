@@ -137,7 +137,7 @@ class Collectives:
     def all_to_all(
         self, output: torch.Tensor, input: torch.Tensor, *, deadline: float, ended: Ended
     ) -> Call:
-        """Parts of equal sizes."""
+        """Parts of one size."""
         source, target = Block([input], read=True), Block([output], written=True)
         if source.count != target.count or source.count % self._world_size != 0:
             raise TarponError(
@@ -146,6 +146,30 @@ class Collectives:
             )
         call = self._call(lib.ALL_TO_ALL, source, target, deadline, ended)
         self._move(call, source, [source.count // self._world_size])
+        return call
+
+    def all_to_all_uneven(
+        self,
+        outputs: Sequence[torch.Tensor],
+        inputs: Sequence[torch.Tensor],
+        sizes_from: Sequence[int],
+        sizes_to: Sequence[int],
+        *,
+        deadline: float,
+        ended: Ended,
+    ) -> Call:
+        """`sizes_from`, `sizes_to`: elements from each rank and to each rank; on all ranks, also where they
+        are equal."""
+        source, target = Block(inputs, read=True), Block(outputs, written=True)
+        call = self._call(lib.ALL_TO_ALL, source, target, deadline, ended)
+        for name, block, sizes in (("input", source, sizes_to), ("output", target, sizes_from)):
+            if len(sizes) != self._world_size or sum(sizes) != block.count:
+                raise TarponError(
+                    f"an {name} of {block.count} elements with parts of {list(sizes)}: give one part for each "
+                    f"of the {self._world_size} ranks"
+                )
+        call.arguments.type, scale = type_to_move(source)
+        call.set_counts([size * scale for size in sizes_to], [size * scale for size in sizes_from])
         return call
 
     # -- what they share
@@ -242,3 +266,15 @@ def even_parts(tensor: torch.Tensor, world_size: int) -> List[int]:
             f"a tensor of {count} elements has no {world_size} equal parts: give one of a multiple of {world_size}"
         )
     return world_size * [count // world_size]
+
+
+def split_parts(tensor: torch.Tensor, splits: Sequence[int], world_size: int) -> List[int]:
+    """The same for parts of so many rows; of equal sizes, where `splits` is empty."""
+    if not splits:
+        return even_parts(tensor, world_size)
+    rows = tensor.shape[0] if tensor.dim() > 0 else 0
+    if len(splits) != world_size or min(splits) < 0 or sum(splits) != rows:
+        raise TarponError(
+            f"split sizes {list(splits)} of {rows} rows: give {world_size}, which add up to the rows"
+        )
+    return [split * tensor[0].numel() if split > 0 else 0 for split in splits]

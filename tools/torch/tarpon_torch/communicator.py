@@ -19,6 +19,7 @@ from .collectives import Collectives
 from .handle import GOODBYE_SECONDS, ClosedError, Handle, close_all
 from .library import TarponError, microseconds
 from .meeting import Meeting, Place
+from .messages import Messages
 from .settings import Settings, connect_terms
 
 BOUNDED_TYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -61,6 +62,7 @@ class Communicator:
         self.rank: int = handle.use(library.tarpon_rank)
         self.world_size: int = handle.use(library.tarpon_world_size)
         self.collectives = Collectives(self.rank, self.world_size)
+        self.messages = Messages(handle, self.world_size)
         self.left_out: str = handle.use(library.tarpon_left_out).decode(errors="replace")
 
     @staticmethod

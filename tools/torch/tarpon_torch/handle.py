@@ -19,7 +19,7 @@ import torch
 from . import library as lib
 from .calls import Call, begin_all
 from .library import TarponError, microseconds
-from .threads import Latch, Stage, end_threads, run_pytorch
+from .threads import Latch, Stage, Workers, end_threads, run_pytorch
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05  # seconds, between looks at who uses a handle
 
@@ -27,7 +27,11 @@ GOODBYE_SECONDS = 5.0
 _END_SECONDS = 5.0  # that close() waits for functions which abort() ends
 _LAST_SECONDS = 1.0  # that the interpreter's end waits for threads inside the library
 _BEGINNER = "begins"
+_SOME_THREAD = 0  # no identifier of one
 _LOOK = object()  # for the thread that ends calls
+
+
+_enders = Workers("tarpon-end")
 
 
 class ClosedError(TarponError):
@@ -52,7 +56,8 @@ class Handle:
         self._ended = Latch()
         self._parent: Optional[Handle] = None
         self._process = os.getpid()
-        # One stage, from the first CUDA tensor on; by its name, so that of two threads one makes it.
+        # Stages that begin calls, by name: one from the first CUDA tensor on, and one for each tag of messages
+        # from any rank.
         self._beginners: Dict[str, Stage] = {}
         self._streams: Dict[torch.device, Tuple[Any, Any]] = {}  # to the host, and back
         self._ender = Stage(self._end_calls, self._end)
@@ -147,15 +152,25 @@ class Handle:
             else:
                 self._begin_now((calls, more))
 
+    def begin_in_turn(self, name: str, begin: Callable[[Any], None], item: Any) -> None:
+        """Runs begin(item) on a thread for calls of this name, after what it was given before. Errors:
+        ClosedError, TarponError."""
+        self.use(lambda _: self._make_beginner(name, begin).put(item))
+
+    def _make_beginner(self, name: str, begin: Callable[[Any], None]) -> Stage:
+        """Of two threads one makes it."""
+        if name not in self._beginners:
+            fresh = Stage(begin)
+            if self._beginners.setdefault(name, fresh) is not fresh:
+                fresh.stop()
+        return self._beginners[name]
+
     def _beginner(self) -> Optional[Stage]:
         return self._beginners.get(_BEGINNER)
 
     def _stage(self, call: Call, device: torch.device) -> None:
         try:
-            if self._beginner() is None:
-                fresh = Stage(self._begin_now)
-                if self._beginners.setdefault(_BEGINNER, fresh) is not fresh:
-                    fresh.stop()
+            self._make_beginner(_BEGINNER, self._begin_now)
             if device not in self._streams:
                 self._streams[device] = (torch.cuda.Stream(device), torch.cuda.Stream(device))
             call.stage(*self._streams[device])
@@ -164,22 +179,42 @@ class Handle:
 
     def _begin_now(self, item: Tuple[List[Call], bool]) -> None:
         calls, more = item
+        ordered = [call for call in calls if call.is_ordered]
         try:
             begin_all(self.pointer, calls)
         finally:
             try:
-                self._begun.extend(calls)
+                self._begun.extend(ordered)
             finally:
                 if not more:
                     self._ender.put(_LOOK)
+                for call in calls:
+                    if not call.is_ordered:
+                        self._end_apart(call)
 
     def _end_calls(self, _: object = None) -> None:
         while self._begun:
-            call = self._begun.popleft()
-            call.end()
-            call.tell()
-            if call.is_over():
-                self._calls.discard(call)
+            self._end_call(self._begun.popleft())
+
+    def _end_call(self, call: Call) -> None:
+        call.end()
+        call.tell()
+        if call.is_over():
+            self._calls.discard(call)
+
+    def _end_apart(self, call: Call) -> None:
+        """On another thread: the other calls end before it, or after it."""
+        user = object()
+        self._users[user] = _SOME_THREAD
+
+        def end() -> None:
+            try:
+                self._users[user] = threading.get_ident()
+                run_pytorch(lambda: self._end_call(call))
+            finally:
+                self._users.pop(user, None)
+
+        _enders.run(end)
 
     # -- the end
 
@@ -232,8 +267,7 @@ class Handle:
         while self._users:
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
-        beginner = self._beginner()
-        if beginner is not None:
+        for beginner in self._beginners.values():
             beginner.stop()
             beginner.join()
         run_pytorch(self._end_calls)

@@ -106,6 +106,18 @@ class CollectiveArguments(ctypes.Structure):
         ("custom_combine", ctypes.c_void_p),
         ("custom_context", ctypes.c_void_p),
         ("refusal", ctypes.c_char_p),
+        ("output_counts", ctypes.c_void_p),
+    ]
+
+
+class Message(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("data", ctypes.c_void_p),
+        ("bytes", ctypes.c_uint64),
+        ("peer", ctypes.c_uint32),
+        ("tag", ctypes.c_uint32),
+        ("deadline_us", ctypes.c_int64),
     ]
 
 
@@ -195,6 +207,12 @@ _PROTOTYPES = {
     "tarpon_collective_start": (
         _INT,
         [_HANDLE, _place(CollectiveArguments), _place(_HANDLE)],
+    ),
+    "tarpon_send_start": (_INT, [_HANDLE, _place(Message), _place(_HANDLE)]),
+    "tarpon_recv_start": (_INT, [_HANDLE, _place(Message), _place(_HANDLE)]),
+    "tarpon_probe": (
+        _INT,
+        [_HANDLE, ctypes.c_uint32, ctypes.c_int64, _place(ctypes.c_uint32)],
     ),
     "tarpon_wait": (_INT, [_HANDLE, _place(_HANDLE)]),
     "tarpon_call_free": (None, [_HANDLE]),

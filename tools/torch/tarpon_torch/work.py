@@ -9,6 +9,8 @@ import torch
 from torch._C._distributed_c10d import Work
 
 from .calls import Outcome
+from .library import TarponError
+from .messages import Message
 
 _KEPT_WORKS = 1000
 
@@ -21,6 +23,7 @@ class TarponWork(Work):
         self._outcome = outcome
         self._tensors = tensors
         self._asked = False
+        self.message: Optional[Message] = None  # of a receive
 
     def is_done_with(self) -> bool:
         """Whether its calls are over, and C++ has what it asks for once."""
@@ -49,6 +52,13 @@ class TarponWork(Work):
     def result(self) -> List[torch.Tensor]:
         self.wait()
         return self._tensors
+
+    def _source_rank(self) -> int:
+        """Where the tensor came from."""
+        if self.message is None:
+            raise TarponError("the source rank of a work that receives nothing: ask one of recv()")
+        self.wait()
+        return self.message.peer
 
     def get_future(self) -> "torch.futures.Future[List[torch.Tensor]]":
         self._asked = True

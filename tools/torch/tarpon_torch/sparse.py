@@ -1,0 +1,47 @@
+"""AllReduce of sparse tensors: the ranks gather what they have and add it up."""
+
+from typing import List
+
+import torch
+
+from .library import TarponError
+
+
+class SparseSum:
+    """The sum of a tensor over all ranks. It replaces the tensor's elements."""
+
+    def __init__(self, tensor: torch.Tensor, world_size: int):
+        """Errors: TarponError."""
+        if tensor.layout != torch.sparse_coo:
+            raise TarponError(f"AllReduce of a tensor of {tensor.layout}: give one of torch.sparse_coo")
+        self._tensor = tensor
+        own = tensor.detach().coalesce()
+        # A column for each element.
+        self.indices = own.indices().contiguous()
+        self.values = own.values().contiguous()
+        self.shape = torch.tensor([own._nnz(), *tensor.shape], device=tensor.device)
+        self.shapes = [torch.empty_like(self.shape) for _ in range(world_size)]
+        self.all_indices: List[torch.Tensor] = []
+        self.all_values: List[torch.Tensor] = []
+
+    def expect(self) -> None:
+        """Makes room for what the ranks have. REQUIRES: `shapes` are there. Errors: TarponError, alike on
+        all ranks."""
+        shapes = [shape.tolist() for shape in self.shapes]
+        for rank, shape in enumerate(shapes):
+            if shape[1:] != shapes[0][1:]:
+                raise TarponError(
+                    f"rank {rank} has a sparse tensor of {shape[1:]}, and rank 0 one of {shapes[0][1:]}: give tensors "
+                    "of one shape"
+                )
+        for elements, *_ in shapes:
+            self.all_indices.append(self.indices.new_empty((elements, self.indices.shape[0])))
+            self.all_values.append(self.values.new_empty((elements, *self.values.shape[1:])))
+
+    def add_up(self) -> None:
+        """REQUIRES: `all_indices`, with a row for each element, and `all_values` are there."""
+        with torch.no_grad():
+            indices, values = torch.cat(self.all_indices).t(), torch.cat(self.all_values)
+            shape = self._tensor.shape
+            total = torch.sparse_coo_tensor(indices, values, shape, device=self._tensor.device)
+            self._tensor.copy_(total.coalesce())
