@@ -41,6 +41,11 @@ def put_tarpon_for_gloo():
             """c10d asks Gloo for it. The numbers are for messages of the wrapper of debug mode."""
 
     distributed_c10d.ProcessGroupGloo = Group
+    # Debug mode wraps groups of C++ alone.
+    distributed_c10d._create_process_group_wrapper = lambda wrapped_pg, **_: wrapped_pg
+    # Gloo's works report themselves to the profiler.
+    distributed_test.PROFILING_SUPPORTED_BACKENDS.clear()
+    distributed_test.SEND_RECV_PROFILING_SUPPORTED_BACKENDS.clear()
 
 
 if os.environ.get("TARPON_SUITE_BACKEND") == "tarpon":

@@ -23,7 +23,7 @@ usage() {
   cat <<TEXT
 usage: tests/tools/torch/torch2.sh [--build FOLDER] [FILE [TEST...]]
   --build FOLDER  where the libraries were built (build/release)
-  FILE            backend, shim, states, torch2, waits, or one of hook*_test.py without _test.py; TEST: names of tests in FILE_test.py (default: all)
+  FILE            backend, collectives, sharded, shim, states, torch2, waits, or one of hook*_test.py without _test.py; TEST: names of tests in FILE_test.py (default: all)
 The chroot is kept in build/trixie; ./dev clean removes it.
 TEXT
 }
@@ -145,7 +145,7 @@ run_file shim || failed="$failed shim"
 # Its ddp trains for 50 steps, after which rounding shows with PyTorch 2: torch2 has a shorter one.
 run_file backend types shapes groups errors || failed="$failed backend"
 run_file torch2 || failed="$failed torch2"
-for file in states waits hook hook_members hook_options hook_replicas; do
+for file in collectives sharded states waits hook hook_members hook_options hook_replicas; do
   run_file $file || failed="$failed $file"
 done
 [ -z "$failed" ] || fail "see above:$failed"

@@ -1,17 +1,23 @@
-"""The backend with PyTorch 2: DDP, and the operations that 1.13 does not have. Run by torch2.sh."""
+"""The backend with PyTorch 2: DDP, and what 1.13 does not have. Run by torch2.sh."""
 
+import shutil
 import sys
+import tempfile
 import warnings
 
 import ranks
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
-from models import expect_like_gloo, train
+from models import batches, expect_like_gloo, small_model, train
+from torch.distributed import checkpoint
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
 
 def operations():
-    """Of torch 2. The backend defines AllReduce; the others reach the Gloo group inside."""
+    """Of torch 2."""
     wrong = []
     rank, world = dist.get_rank(), dist.get_world_size()
     group = dist.new_group(list(range(world)))
@@ -26,15 +32,83 @@ def operations():
     dist.all_gather_into_tensor(gathered, torch.tensor([float(rank)]), group=group)
     if [int(one) for one in gathered] != list(range(world)):
         wrong.append("all_gather_into_tensor")
-    last = group._get_backend(torch.device("cpu"))
-    if not group.group_name or not isinstance(last, dist.ProcessGroupGloo):
-        wrong.append("name, or backend of a device")
+    value = functional.reduce_scatter_tensor(torch.arange(2.0 * world), "sum", 0, group)
+    if [int(one) for one in value] != [2 * rank * world, (2 * rank + 1) * world]:
+        wrong.append("functional reduce_scatter_tensor")
+    value = functional.all_to_all_single(torch.arange(1.0 * world) + rank, None, None, group)
+    if [int(one) for one in value] != [rank + each for each in range(world)]:
+        wrong.append("functional all_to_all_single")
+    value = functional.broadcast(torch.full((3,), float(rank)), 1, group)
+    if not bool((value == 1).all()):
+        wrong.append("functional broadcast")
+    coalesced = [torch.full((size,), float(rank)) for size in (1, 3)]
+    for value in functional.all_reduce_coalesced(coalesced, "max", group):
+        if not bool((value == world - 1).all()):
+            wrong.append("functional all_reduce_coalesced")
+    sent = ["text", {"rank": rank}]
+    if rank == 0:
+        dist.send_object_list(sent, 1)
+    elif rank == 1:
+        received = [None, None]
+        dist.recv_object_list(received, 0)
+        if received != ["text", {"rank": 0}]:
+            wrong.append("send_object_list")
+    if not group.group_name:
+        wrong.append("name")
     dist.destroy_process_group(group)
     return wrong
 
 
 def training(steps):
     return train(steps)
+
+
+def fully_sharded():
+    """The whole model after training in parts. The newer fully_shard() of 2.6 needs a GPU."""
+    model = FullyShardedDataParallel(small_model(), device_id=torch.device("cpu"))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    data = batches(dist.get_rank())
+    for _ in range(5):
+        inputs, labels = next(data)
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+    with FullyShardedDataParallel.summon_full_params(model):
+        return [float(each.detach().double().sum()) for each in model.parameters()]
+
+
+def tensors_of_a_mesh():
+    """DTensor in a mesh of two dimensions."""
+    wrong = []
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("rows", "columns"))
+    whole = torch.arange(64.0).reshape(8, 8)
+    tensor = distribute_tensor(whole, mesh, [Shard(0), Shard(1)])
+    if not torch.equal(tensor.full_tensor(), whole):
+        wrong.append("gathered")
+    turned = tensor.redistribute(mesh, [Shard(1), Replicate()])
+    if not torch.equal(turned.full_tensor(), whole):
+        wrong.append("redistributed")
+    if not torch.allclose((tensor @ turned).full_tensor(), whole @ whole):
+        wrong.append("product")
+    return wrong
+
+
+def saved():
+    """A checkpoint that all ranks write and read."""
+    rank = dist.get_rank()
+    place = [tempfile.mkdtemp() if rank == 0 else None]
+    dist.broadcast_object_list(place, 0)
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    state = {"whole": torch.arange(9.0), "part": distribute_tensor(torch.arange(8.0), mesh, [Shard(0)])}
+    checkpoint.save(state, checkpoint_id=place[0])
+    fresh = {"whole": torch.zeros(9), "part": distribute_tensor(torch.zeros(8), mesh, [Shard(0)])}
+    checkpoint.load(fresh, checkpoint_id=place[0])
+    same = torch.equal(fresh["whole"], state["whole"])
+    same &= torch.equal(fresh["part"].full_tensor(), torch.arange(8.0))
+    dist.barrier()
+    if rank == 0:
+        shutil.rmtree(place[0])
+    return bool(same)
 
 
 def test_operations():
@@ -63,8 +137,37 @@ def test_ddp():
     expect_like_gloo(steps=10, tolerance=1e-5)
 
 
-FUNCTIONS = {function.__name__: function for function in (operations, training)}
-TESTS = {"operations": test_operations, "registration": test_registration, "ddp": test_ddp}
+def test_fully_sharded():
+    """Beside stock Gloo."""
+    for world in (2, 3):
+        ours = ranks.run("fully_sharded", world)
+        stock = ranks.run("fully_sharded", world, backend="gloo")
+        for own, theirs in zip(ours, stock):
+            apart = max(abs(a - b) for a, b in zip(own, theirs))
+            assert apart < 1e-4, (world, apart)
+
+
+def test_mesh():
+    for wrong in ranks.run("tensors_of_a_mesh", 4):
+        assert wrong == [], wrong
+
+
+def test_saved():
+    assert ranks.run("saved", 2) == [True, True]
+
+
+FUNCTIONS = {
+    function.__name__: function
+    for function in (operations, training, fully_sharded, tensors_of_a_mesh, saved)
+}
+TESTS = {
+    "operations": test_operations,
+    "registration": test_registration,
+    "ddp": test_ddp,
+    "fully_sharded": test_fully_sharded,
+    "mesh": test_mesh,
+    "saved": test_saved,
+}
 
 if __name__ == "__main__":
     sys.exit(ranks.main(FUNCTIONS, TESTS))

@@ -1,7 +1,7 @@
-"""Tarpon for PyTorch: AllReduce in bounded time on ordinary Ethernet.
+"""Tarpon for PyTorch: collectives in bounded time on ordinary Ethernet.
 
     import tarpon_torch                                     # registers the backend
-    dist.init_process_group("tarpon")                       # AllReduce by Tarpon
+    dist.init_process_group("tarpon")                       # all collectives by Tarpon
 
     hook = tarpon_torch.bounded_hook(ddp, optimizer)        # or: bounded gradients beside any backend
 

@@ -3,102 +3,41 @@
 import datetime
 import functools
 import inspect
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
 
 from . import library as lib
 from .blocks import DEVICES
+from .c10d_arguments import (
+    Tensors,
+    flat,
+    function_of,
+    only_list,
+    only_tensor,
+    op_of,
+    pairs_of,
+    root_of,
+    tensors_of,
+    timeout_of,
+)
 from .calls import Call, CallError, Outcome, Report
 from .collectives import even_parts, split_parts
 from .communicator import BOUNDED_TYPES, Communicator
 from .library import TarponError
 from .loss_watch import LOGGER
 from .messages import Message
-from .sparse import SparseSum
+from .reductions import SparseSum, combined
 from .work import TarponWork, Works
 
 BACKEND = "tarpon"
 
-_FUNCTIONS: Dict[Any, int] = {
-    dist.ReduceOp.RedOpType.SUM: lib.SUM,
-    dist.ReduceOp.RedOpType.AVG: lib.AVG,
-    dist.ReduceOp.RedOpType.PRODUCT: lib.PROD,
-    dist.ReduceOp.RedOpType.MIN: lib.MIN,
-    dist.ReduceOp.RedOpType.MAX: lib.MAX,
-    dist.ReduceOp.RedOpType.BAND: lib.BAND,
-    dist.ReduceOp.RedOpType.BOR: lib.BOR,
-    dist.ReduceOp.RedOpType.BXOR: lib.BXOR,
-}
-
-# The same functions for the tensors of one rank.
-_COMBINE: Dict[int, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
-    lib.SUM: torch.add,
-    lib.PROD: torch.mul,
-    lib.MIN: torch.minimum,
-    lib.MAX: torch.maximum,
-    lib.BAND: torch.bitwise_and,
-    lib.BOR: torch.bitwise_or,
-    lib.BXOR: torch.bitwise_xor,
-}
-
 # Of monitored_barrier(): the next collective of a rank that misses one is not mistaken for it.
 _MONITORED_TAG = 1
 
-Tensors = Union[torch.Tensor, Sequence[torch.Tensor]]
 Started = Callable[..., Call]  # gets `deadline` and `ended`
 
-
-def _function(op: Any) -> int:
-    """The library's number of a reduction. Errors: TarponError."""
-    for known, number in _FUNCTIONS.items():
-        if op == known:
-            return number
-    names = ", ".join(each.name for each in _FUNCTIONS)
-    raise TarponError(f"{op} is not supported: use one of {names}")
-
-
-def _list(tensors: Tensors) -> List[torch.Tensor]:
-    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-
-
-def _only(tensors: Any) -> Any:
-    """c10d gives a list with an item for each tensor of this rank."""
-    if isinstance(tensors, torch.Tensor):
-        return tensors
-    if len(tensors) != 1:
-        raise TarponError(f"{len(tensors)} tensors of one rank: give one")
-    return tensors[0]
-
-
-def _only_list(lists: Any) -> List[torch.Tensor]:
-    """The list of that one item, which c10d also gives alone."""
-    if all(isinstance(each, torch.Tensor) for each in lists):
-        return list(lists)
-    return list(_only(lists))
-
-
-def _pairs(
-    outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]
-) -> List[Tuple[torch.Tensor, torch.Tensor]]:
-    if len(outputs) != len(inputs):
-        raise TarponError(f"{len(outputs)} outputs and {len(inputs)} inputs: give an output for each input")
-    return list(zip(outputs, inputs))
-
-
-def _timeout_of(options: Any) -> Any:
-    return getattr(options, "timeout", None)
-
-
-def _op_of(options: Any, usual: Any = dist.ReduceOp.SUM) -> Any:
-    """c10d also gives the operation alone."""
-    return usual if options is None else getattr(options, "reduceOp", options)
-
-
-def _root_of(options: Any) -> int:
-    """c10d also gives the root alone."""
-    return options if isinstance(options, int) else options.rootRank
 
 
 class ProcessGroupTarpon(dist.ProcessGroup):
@@ -146,23 +85,18 @@ class ProcessGroupTarpon(dist.ProcessGroup):
 
     def allreduce(self, tensors: Tensors, opts: Any = None) -> TarponWork:
         """In place. Several tensors are parts of one rank, and all get the result."""
-        own = _list(tensors)
+        own = tensors_of(tensors)
         if len(own) > 1:
             return self._allreduce_parts(own, opts)
         if own and own[0].layout != torch.strided:
             return self._allreduce_sparse(own[0], opts)
         return self._start(
-            [lambda **end: self._all_reduce(_only(own), opts, **end)], own, _timeout_of(opts)
+            [lambda **end: self._all_reduce(only_tensor(own), opts, **end)], own, timeout_of(opts)
         )
 
     def _allreduce_parts(self, parts: List[torch.Tensor], opts: Any) -> TarponWork:
         def start(**end: Any) -> Call:
-            combine = _COMBINE.get(_function(_op_of(opts)))
-            if combine is None:
-                raise TarponError(f"{_op_of(opts)} of {len(parts)} tensors of one rank: give one")
-            with torch.inference_mode():
-                total = functools.reduce(combine, parts)
-            return self._all_reduce(total, opts, **end)
+            return self._all_reduce(combined(parts, function_of(op_of(opts))), opts, **end)
 
         def copy(call: Call) -> None:
             assert call.output is not None
@@ -170,16 +104,16 @@ class ProcessGroupTarpon(dist.ProcessGroup):
                 for part in parts:
                     part.copy_(call.output.tensors[0])
 
-        return self._start([start], parts, _timeout_of(opts), finish=copy)
+        return self._start([start], parts, timeout_of(opts), finish=copy)
 
     def _allreduce_sparse(self, tensor: torch.Tensor, opts: Any) -> TarponWork:
         """Waits for the others' numbers of elements. Then two calls gather the elements."""
         sums: List[SparseSum] = []
-        timeout, ends = _timeout_of(opts), []
+        timeout, ends = timeout_of(opts), []
 
         def gather_shapes(**end: Any) -> Call:
-            if _function(_op_of(opts)) != lib.SUM:
-                raise TarponError(f"{_op_of(opts)} of sparse tensors: use SUM, or tensor.to_dense()")
+            if function_of(op_of(opts)) != lib.SUM:
+                raise TarponError(f"{op_of(opts)} of sparse tensors: use SUM, or tensor.to_dense()")
             sums.append(SparseSum(tensor, self.communicator.world_size))
             return self._gathered(sums[0].shapes, sums[0].shape, **end)
 
@@ -199,10 +133,10 @@ class ProcessGroupTarpon(dist.ProcessGroup):
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> TarponWork:
         """In place, over each tensor."""
         starts = [functools.partial(self._all_reduce, tensor, opts) for tensor in tensors]
-        return self._start(starts, list(tensors), _timeout_of(opts))
+        return self._start(starts, list(tensors), timeout_of(opts))
 
     def _all_reduce(self, tensor: torch.Tensor, opts: Any, **end: Any) -> Call:
-        function = _function(_op_of(opts))
+        function = function_of(op_of(opts))
         bounded = self._is_bounded(tensor, function)
         if bounded:
             end["deadline"] = self._settings.deadline
@@ -226,19 +160,19 @@ class ProcessGroupTarpon(dist.ProcessGroup):
 
     def reduce(self, tensors: Tensors, opts: Any, op: Any = None) -> TarponWork:
         def start(**end: Any) -> Call:
-            function = _function(op if op is not None else _op_of(opts))
-            return self._collectives.reduce(_only(tensors), _root_of(opts), function, **end)
+            function = function_of(op if op is not None else op_of(opts))
+            return self._collectives.reduce(only_tensor(tensors), root_of(opts), function, **end)
 
-        return self._start([start], _list(tensors), _timeout_of(opts))
+        return self._start([start], tensors_of(tensors), timeout_of(opts))
 
     def reduce_scatter(self, outputs: Tensors, inputs: Any, opts: Any = None) -> TarponWork:
         def start(**end: Any) -> Call:
-            parts = _only_list(inputs)
+            parts = only_list(inputs)
             sizes = [part.numel() for part in parts]
-            function = _function(_op_of(opts))
-            return self._collectives.reduce_scatter(_only(outputs), parts, sizes, function, **end)
+            function = function_of(op_of(opts))
+            return self._collectives.reduce_scatter(only_tensor(outputs), parts, sizes, function, **end)
 
-        return self._start([start], _list(outputs), _timeout_of(opts))
+        return self._start([start], tensors_of(outputs), timeout_of(opts))
 
     def _reduce_scatter_base(
         self, output: torch.Tensor, input: torch.Tensor, opts: Any = None
@@ -250,27 +184,27 @@ class ProcessGroupTarpon(dist.ProcessGroup):
     ) -> TarponWork:
         def start(output: torch.Tensor, input: torch.Tensor, **end: Any) -> Call:
             sizes = even_parts(input, self.communicator.world_size)
-            function = _function(_op_of(opts))
+            function = function_of(op_of(opts))
             return self._collectives.reduce_scatter(output, [input], sizes, function, **end)
 
-        starts = [functools.partial(start, *pair) for pair in _pairs(outputs, inputs)]
-        return self._start(starts, list(outputs), _timeout_of(opts))
+        starts = [functools.partial(start, *pair) for pair in pairs_of(outputs, inputs)]
+        return self._start(starts, list(outputs), timeout_of(opts))
 
     # -- copies
 
     def broadcast(self, tensors: Tensors, opts: Any) -> TarponWork:
         def start(**end: Any) -> Call:
-            return self._collectives.broadcast(_only(tensors), _root_of(opts), **end)
+            return self._collectives.broadcast(only_tensor(tensors), root_of(opts), **end)
 
-        return self._start([start], _list(tensors), _timeout_of(opts))
+        return self._start([start], tensors_of(tensors), timeout_of(opts))
 
     def allgather(self, outputs: Any, inputs: Tensors, opts: Any = None) -> TarponWork:
         """The sizes may differ between ranks."""
 
         def start(**end: Any) -> Call:
-            return self._gathered(_only_list(outputs), _only(inputs), **end)
+            return self._gathered(only_list(outputs), only_tensor(inputs), **end)
 
-        return self._start([start], _flat(outputs), _timeout_of(opts))
+        return self._start([start], flat(outputs), timeout_of(opts))
 
     def _gathered(self, outputs: List[torch.Tensor], input: torch.Tensor, **end: Any) -> Call:
         sizes = [output.numel() for output in outputs]
@@ -280,13 +214,13 @@ class ProcessGroupTarpon(dist.ProcessGroup):
         self, output_lists: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any = None
     ) -> TarponWork:
         """`output_lists`: for each rank, what its `inputs` are."""
-        outputs = _flat(output_lists)
+        outputs = flat(output_lists)
 
         def start(**end: Any) -> Call:
             sizes = [sum(part.numel() for part in parts) for parts in output_lists]
             return self._collectives.all_gather(outputs, inputs, sizes, **end)
 
-        return self._start([start], outputs, _timeout_of(opts))
+        return self._start([start], outputs, timeout_of(opts))
 
     def _allgather_base(
         self, output: torch.Tensor, input: torch.Tensor, opts: Any = None
@@ -300,22 +234,22 @@ class ProcessGroupTarpon(dist.ProcessGroup):
             sizes = even_parts(output, self.communicator.world_size)
             return self._collectives.all_gather([output], [input], sizes, **end)
 
-        starts = [functools.partial(start, *pair) for pair in _pairs(outputs, inputs)]
-        return self._start(starts, list(outputs), _timeout_of(opts))
+        starts = [functools.partial(start, *pair) for pair in pairs_of(outputs, inputs)]
+        return self._start(starts, list(outputs), timeout_of(opts))
 
     def gather(self, outputs: Any, inputs: Tensors, opts: Any) -> TarponWork:
         def start(**end: Any) -> Call:
-            parts = _only_list(outputs) if outputs else []
-            return self._collectives.gather(parts, _only(inputs), _root_of(opts), **end)
+            parts = only_list(outputs) if outputs else []
+            return self._collectives.gather(parts, only_tensor(inputs), root_of(opts), **end)
 
-        return self._start([start], _flat(outputs), _timeout_of(opts))
+        return self._start([start], flat(outputs), timeout_of(opts))
 
     def scatter(self, outputs: Tensors, inputs: Any, opts: Any) -> TarponWork:
         def start(**end: Any) -> Call:
-            parts = _only_list(inputs) if inputs else []
-            return self._collectives.scatter(_only(outputs), parts, _root_of(opts), **end)
+            parts = only_list(inputs) if inputs else []
+            return self._collectives.scatter(only_tensor(outputs), parts, root_of(opts), **end)
 
-        return self._start([start], _list(outputs), _timeout_of(opts))
+        return self._start([start], tensors_of(outputs), timeout_of(opts))
 
     def alltoall_base(
         self,
@@ -334,7 +268,7 @@ class ProcessGroupTarpon(dist.ProcessGroup):
             sizes = [split_parts(output, output_splits, world), split_parts(input, input_splits, world)]
             return self._collectives.all_to_all_uneven([output], [input], *sizes, **end)
 
-        return self._start([start], [output], _timeout_of(opts))
+        return self._start([start], [output], timeout_of(opts))
 
     def alltoall(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
@@ -343,23 +277,23 @@ class ProcessGroupTarpon(dist.ProcessGroup):
             sizes = [[part.numel() for part in parts] for parts in (outputs, inputs)]
             return self._collectives.all_to_all_uneven(outputs, inputs, *sizes, **end)
 
-        return self._start([start], list(outputs), _timeout_of(opts))
+        return self._start([start], list(outputs), timeout_of(opts))
 
     # -- messages
 
     def send(self, tensors: Tensors, to: int, tag: int = 0) -> TarponWork:
-        send = functools.partial(self.communicator.messages.send, _only(tensors), to, tag)
+        send = functools.partial(self.communicator.messages.send, only_tensor(tensors), to, tag)
         return self._start_message(send, [])
 
     def recv(self, tensors: Tensors, sender: int, tag: int = 0) -> TarponWork:
         receive = self.communicator.messages.receive
         return self._start_message(
-            functools.partial(receive, _only(tensors), sender, tag), _list(tensors)
+            functools.partial(receive, only_tensor(tensors), sender, tag), tensors_of(tensors)
         )
 
     def recv_anysource(self, tensors: Tensors, tag: int = 0) -> TarponWork:
         receive = self.communicator.messages.receive_from_any
-        return self._start_message(functools.partial(receive, _only(tensors), tag), _list(tensors))
+        return self._start_message(functools.partial(receive, only_tensor(tensors), tag), tensors_of(tensors))
 
     def _start_message(
         self, start: Callable[..., Message], received: List[torch.Tensor]
@@ -374,7 +308,7 @@ class ProcessGroupTarpon(dist.ProcessGroup):
     # -- barriers
 
     def barrier(self, opts: Any = None) -> TarponWork:
-        return self._start([self._collectives.barrier], [], _timeout_of(opts))
+        return self._start([self._collectives.barrier], [], timeout_of(opts))
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
         """Errors: TarponError names the ranks that did not come, the first one alone unless
@@ -464,13 +398,6 @@ class ProcessGroupTarpon(dist.ProcessGroup):
         communicator = getattr(self, "communicator", None)
         if communicator is not None:
             communicator.close()
-
-
-def _flat(tensors: Any) -> List[torch.Tensor]:
-    """Of a list of tensors, or of lists of them."""
-    if isinstance(tensors, torch.Tensor):
-        return [tensors]
-    return [each for part in tensors for each in _flat(part)]
 
 
 def _create(

@@ -3,7 +3,7 @@
 import collections
 import datetime
 import sys
-from typing import Any, Deque, List, Optional
+from typing import Deque, List, Optional
 
 import torch
 from torch._C._distributed_c10d import Work

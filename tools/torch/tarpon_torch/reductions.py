@@ -1,14 +1,36 @@
-"""AllReduce of sparse tensors: the ranks gather what they have and add it up."""
+"""AllReduce of what the library has no form for: several tensors of one rank, and sparse tensors."""
 
-from typing import List
+import functools
+from typing import Callable, Dict, List, Sequence
 
 import torch
 
+from . import library as lib
 from .library import TarponError
+
+_COMBINE: Dict[int, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    lib.SUM: torch.add,
+    lib.PROD: torch.mul,
+    lib.MIN: torch.minimum,
+    lib.MAX: torch.maximum,
+    lib.BAND: torch.bitwise_and,
+    lib.BOR: torch.bitwise_or,
+    lib.BXOR: torch.bitwise_xor,
+}
+
+
+def combined(parts: Sequence[torch.Tensor], function: int) -> torch.Tensor:
+    """The reduction of one rank's tensors. Errors: TarponError."""
+    combine = _COMBINE.get(function)
+    if combine is None:
+        raise TarponError(f"an average over {len(parts)} tensors of one rank: give one tensor")
+    with torch.inference_mode():
+        return functools.reduce(combine, parts)
 
 
 class SparseSum:
-    """The sum of a tensor over all ranks. It replaces the tensor's elements."""
+    """The sum of a sparse tensor over all ranks, who gather what they have and add it up. It replaces the
+    tensor's elements."""
 
     def __init__(self, tensor: torch.Tensor, world_size: int):
         """Errors: TarponError."""

@@ -1,0 +1,80 @@
+"""The forms in which c10d gives arguments. Errors: TarponError names what does not fit."""
+
+from typing import Any, Dict, List, Sequence, Tuple, Union
+
+import torch
+import torch.distributed as dist
+
+from . import library as lib
+from .library import TarponError
+
+Tensors = Union[torch.Tensor, Sequence[torch.Tensor]]
+
+_FUNCTIONS: Dict[Any, int] = {
+    dist.ReduceOp.RedOpType.SUM: lib.SUM,
+    dist.ReduceOp.RedOpType.AVG: lib.AVG,
+    dist.ReduceOp.RedOpType.PRODUCT: lib.PROD,
+    dist.ReduceOp.RedOpType.MIN: lib.MIN,
+    dist.ReduceOp.RedOpType.MAX: lib.MAX,
+    dist.ReduceOp.RedOpType.BAND: lib.BAND,
+    dist.ReduceOp.RedOpType.BOR: lib.BOR,
+    dist.ReduceOp.RedOpType.BXOR: lib.BXOR,
+}
+
+
+def function_of(op: Any) -> int:
+    """The library's number of a reduction. Errors: TarponError."""
+    for known, number in _FUNCTIONS.items():
+        if op == known:
+            return number
+    names = ", ".join(each.name for each in _FUNCTIONS)
+    raise TarponError(f"{op} is not supported: use one of {names}")
+
+
+def tensors_of(tensors: Tensors) -> List[torch.Tensor]:
+    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+
+
+def only_tensor(tensors: Any) -> Any:
+    """c10d gives a list with an item for each tensor of this rank."""
+    if isinstance(tensors, torch.Tensor):
+        return tensors
+    if len(tensors) != 1:
+        raise TarponError(f"{len(tensors)} tensors of one rank: give one")
+    return tensors[0]
+
+
+def only_list(lists: Any) -> List[torch.Tensor]:
+    """The list of that one item, which c10d also gives alone."""
+    if all(isinstance(each, torch.Tensor) for each in lists):
+        return list(lists)
+    return list(only_tensor(lists))
+
+
+def pairs_of(
+    outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]
+) -> List[Tuple[torch.Tensor, torch.Tensor]]:
+    if len(outputs) != len(inputs):
+        raise TarponError(f"{len(outputs)} outputs and {len(inputs)} inputs: give an output for each input")
+    return list(zip(outputs, inputs))
+
+
+def timeout_of(options: Any) -> Any:
+    return getattr(options, "timeout", None)
+
+
+def op_of(options: Any, usual: Any = dist.ReduceOp.SUM) -> Any:
+    """c10d also gives the operation alone."""
+    return usual if options is None else getattr(options, "reduceOp", options)
+
+
+def root_of(options: Any) -> int:
+    """c10d also gives the root alone."""
+    return options if isinstance(options, int) else options.rootRank
+
+
+def flat(tensors: Any) -> List[torch.Tensor]:
+    """Of a list of tensors, or of lists of them."""
+    if isinstance(tensors, torch.Tensor):
+        return [tensors]
+    return [each for part in tensors for each in flat(part)]
