@@ -1,7 +1,10 @@
 """Collectives and messages of the c10d backend "tarpon", beside results that are computed here."""
 
 import datetime
+import os
+import signal
 import sys
+import threading
 import time
 
 import ranks
@@ -343,6 +346,31 @@ def closed_while_waiting():
     return check.wrong
 
 
+def interrupted():
+    """Ctrl-C ends the wait for a message at once. The message comes all the same."""
+    check = Check()
+    if check.rank == 1:
+        dist.barrier()
+        for number, tag in ((0, 0), (1, 1), (2, 0)):
+            dist.send(torch.tensor([float(number)]), 0, tag=tag)
+        return check.wrong
+    tensors = [torch.full((1,), -1.0) for _ in range(3)]
+    for tensor, receive in zip(
+        tensors, (lambda one: dist.recv(one, 1), lambda one: dist.recv(one, tag=1))
+    ):
+        threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        began = time.monotonic()
+        try:
+            receive(tensor)
+            check.wrong.append("no interrupt")
+        except KeyboardInterrupt:
+            check.true("at once", time.monotonic() - began < 2)
+    dist.barrier()
+    dist.recv(tensors[2], 1)
+    check.true("each has its own", [float(tensor) for tensor in tensors] == [0, 1, 2])
+    return check.wrong
+
+
 def forms():
     """In place, not contiguous, asynchronous, coalesced, and lists that lie in one piece of memory."""
     check = Check()
@@ -602,6 +630,7 @@ def test_from_any():
 def test_messages_that_fail():
     _expect_right("messages_that_fail", 2)
     _expect_right("closed_while_waiting", 2)
+    _expect_right("interrupted", 2)
 
 
 def test_forms():
@@ -648,6 +677,7 @@ FUNCTIONS = {
         from_any,
         messages_that_fail,
         closed_while_waiting,
+        interrupted,
         forms,
         objects,
         in_groups,
