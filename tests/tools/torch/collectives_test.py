@@ -403,7 +403,8 @@ def forms():
     works = [dist.broadcast(torch.ones(1000), each % world, async_op=True) for each in range(20)]
     outputs = [torch.zeros(2 * world) for _ in range(20)]
     works += [
-        dist.all_gather_into_tensor(output, torch.full((2,), float(rank)), async_op=True) for output in outputs
+        dist.all_gather_into_tensor(output, torch.full((2,), float(rank)), async_op=True)
+        for output in outputs
     ]
     for work in works:
         work.wait()
@@ -482,33 +483,25 @@ def bad_input():
         dist.broadcast(tensor, 1)
         check.true(f"the call after: {name}", int(tensor) == 1)
 
-    def options(kind, root):
-        given = kind()
-        given.rootRank = root
-        return given
-
-    from torch._C._distributed_c10d import BroadcastOptions, ReduceOptions
+    def reduce_to(tensor, root):
+        return group.reduce([tensor], root).wait()
 
     last = rank == world - 1
+    one, ones = torch.ones(1), [torch.ones(1 + each) for each in range(world)]
     for name, start, *texts in (
-        ("root", lambda: group.broadcast([torch.ones(1)], options(BroadcastOptions, world)).wait(), f"root {world}"),
-        (
-            "root at one rank",
-            lambda: group.reduce([torch.ones(1)], options(ReduceOptions, -7 if last else 0)).wait(),
-            "root -7",
-            refused,
-        ),
-        ("another root", lambda: dist.broadcast(torch.ones(1), int(last)), "mismatch"),
+        ("root", lambda: group.broadcast([one], world).wait(), f"root {world}"),
+        ("root at one rank", lambda: reduce_to(one, -7 if last else 0), "root -7", refused),
+        ("another root", lambda: dist.broadcast(one, int(last)), "mismatch"),
         ("another count", lambda: dist.broadcast(torch.ones(1 + last), 0), "mismatch"),
         ("another type", lambda: dist.broadcast(torch.ones(1, dtype=TYPES[last]), 0), "mismatch"),
         (
             "another collective",
-            lambda: dist.broadcast(torch.ones(1), 0) if last else dist.reduce(torch.ones(1), 0),
+            lambda: dist.broadcast(one, 0) if last else reduce_to(one, 0),
             "mismatch",
         ),
         (
             "all_gather without equal parts",
-            lambda: dist.all_gather_into_tensor(torch.ones(world + last), torch.ones(1)),
+            lambda: dist.all_gather_into_tensor(torch.ones(world + last), one),
             "equal parts",
             refused,
         ),
@@ -518,20 +511,27 @@ def bad_input():
             "give this rank",
             refused,
         ),
-        ("all_gather into too few parts", lambda: dist.all_gather([torch.ones(1)], torch.ones(1)), "parts for 1 ranks"),
+        (
+            "all_gather into too few parts",
+            lambda: dist.all_gather([torch.ones(1)], one),
+            "parts for 1 ranks",
+        ),
         (
             "gather into parts of other sizes",
-            lambda: dist.gather(
-                torch.ones(1), [torch.ones(1 + each) for each in range(world)] if last else None, world - 1
-            ),
+            lambda: dist.gather(one, ones if last else None, world - 1),
             "elements at root",
             refused,
         ),
         ("all_reduce of bool", lambda: dist.all_reduce(torch.tensor([True])), "torch.uint8"),
-        ("complex", lambda: group.reduce([torch.ones(1) + 1j], options(ReduceOptions, 0)).wait(), "complex64"),
-        ("layout", lambda: dist.broadcast(torch.ones(1).to_sparse() if last else torch.ones(1), 0), "layout", refused),
-        ("bitwise", lambda: dist.reduce(torch.ones(1), 0, dist.ReduceOp.BAND), "needs integers"),
-        ("no tensor", lambda: group.broadcast([None], options(BroadcastOptions, 0)).wait(), "NoneType"),
+        ("complex", lambda: reduce_to(one + 1j, 0), "complex64"),
+        (
+            "layout",
+            lambda: dist.broadcast(one.to_sparse() if last else one, 0),
+            "layout",
+            refused,
+        ),
+        ("bitwise", lambda: dist.reduce(one, 0, dist.ReduceOp.BAND), "needs integers"),
+        ("no tensor", lambda: group.broadcast([None], 0).wait(), "NoneType"),
     ):
         check.fails(name, start, *texts, everywhere="all_" in name)
         matches(name)
@@ -545,7 +545,7 @@ def bad_input():
 
 def monitored():
     check = Check()
-    rank, world = check.rank, check.world
+    rank = check.rank
     group = dist.distributed_c10d._get_default_group()
     group.monitored_barrier(datetime.timedelta(seconds=30))
     if rank in (0, 2):

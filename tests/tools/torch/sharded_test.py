@@ -13,7 +13,7 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 STEPS = 5
-MOST_APART = 1e-3  # of sums of parameters, whose gradients Gloo adds in another order, and float16 after rounding
+MOST_APART = 1e-3  # of sums of parameters: Gloo adds in another order, and rounds float16 more often
 
 
 def _steps(model, optimizer, steps=STEPS):

@@ -105,8 +105,8 @@ def _check(tensor: torch.Tensor, first: torch.Tensor) -> None:
         raise TarponError(f"a tensor is on {tensor.device}: give tensors of {' or '.join(DEVICES)}")
     if tensor.dtype != first.dtype or tensor.device != first.device:
         raise TarponError(
-            f"tensors of {first.dtype} on {first.device} and of {tensor.dtype} on {tensor.device} in one call: "
-            "give tensors of one type and device"
+            f"tensors of {first.dtype} on {first.device} and of {tensor.dtype} on {tensor.device} in one "
+            "call: give tensors of one type and device"
         )
 
 

@@ -14,6 +14,7 @@ from .c10d_arguments import (
     Tensors,
     flat,
     function_of,
+    is_sparse,
     only_list,
     only_tensor,
     op_of,
@@ -37,7 +38,6 @@ BACKEND = "tarpon"
 _MONITORED_TAG = 1
 
 Started = Callable[..., Call]  # gets `deadline` and `ended`
-
 
 
 class ProcessGroupTarpon(dist.ProcessGroup):
@@ -88,7 +88,7 @@ class ProcessGroupTarpon(dist.ProcessGroup):
         own = tensors_of(tensors)
         if len(own) > 1:
             return self._allreduce_parts(own, opts)
-        if own and own[0].layout != torch.strided:
+        if is_sparse(own):
             return self._allreduce_sparse(own[0], opts)
         return self._start(
             [lambda **end: self._all_reduce(only_tensor(own), opts, **end)], own, timeout_of(opts)
@@ -109,7 +109,8 @@ class ProcessGroupTarpon(dist.ProcessGroup):
     def _allreduce_sparse(self, tensor: torch.Tensor, opts: Any) -> TarponWork:
         """Waits for the others' numbers of elements. Then two calls gather the elements."""
         sums: List[SparseSum] = []
-        timeout, ends = timeout_of(opts), []
+        gathered: List[Call] = []
+        timeout = timeout_of(opts)
 
         def gather_shapes(**end: Any) -> Call:
             if function_of(op_of(opts)) != lib.SUM:
@@ -122,8 +123,8 @@ class ProcessGroupTarpon(dist.ProcessGroup):
         total.expect()
 
         def add_up(call: Call) -> None:
-            ends.append(call)
-            if len(ends) == 2:
+            gathered.append(call)
+            if len(gathered) == 2:
                 total.add_up()
 
         indices = functools.partial(self._gathered, total.all_indices, total.indices.t())
@@ -211,7 +212,10 @@ class ProcessGroupTarpon(dist.ProcessGroup):
         return self._collectives.all_gather(outputs, [input], sizes, **end)
 
     def allgather_coalesced(
-        self, output_lists: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any = None
+        self,
+        output_lists: Sequence[Sequence[torch.Tensor]],
+        inputs: Sequence[torch.Tensor],
+        opts: Any = None,
     ) -> TarponWork:
         """`output_lists`: for each rank, what its `inputs` are."""
         outputs = flat(output_lists)
@@ -317,7 +321,7 @@ class ProcessGroupTarpon(dist.ProcessGroup):
         seconds = self._timeout if given is None or given < 0 else given
         barrier = functools.partial(self._collectives.barrier, tag=_MONITORED_TAG)
         try:
-            self._start([barrier], [], datetime.timedelta(seconds=seconds)).wait()
+            self._start([barrier], [], seconds).wait()
         except CallError as error:
             raise TarponError(self._missing_text(error, seconds, wait_all_ranks)) from error
 
@@ -343,11 +347,11 @@ class ProcessGroupTarpon(dist.ProcessGroup):
         self,
         starts: Sequence[Started],
         outputs: List[torch.Tensor],
-        timeout: Any,
+        timeout: Optional[float],
         finish: Callable[[Call], None] = lambda call: None,
     ) -> TarponWork:
-        """Begins a call for each of `starts`; where one fails, the call is refused. `finish`: runs when a
-        call has its result."""
+        """Begins a call for each of `starts`; where one fails, the call is refused. `finish` runs when a call
+        has its result."""
         if not starts:
             raise TarponError("no tensors: give at least one")
         work, end = self._expect(len(starts), outputs, timeout, finish)
@@ -359,7 +363,7 @@ class ProcessGroupTarpon(dist.ProcessGroup):
         self,
         calls: int,
         outputs: List[torch.Tensor],
-        timeout: Any,
+        timeout: Optional[float],
         finish: Callable[[Call], None] = lambda call: None,
     ) -> Tuple[TarponWork, Dict[str, Any]]:
         """A work, and the deadline and the function that each of its calls gets."""
@@ -375,9 +379,8 @@ class ProcessGroupTarpon(dist.ProcessGroup):
                 error = failed
             outcome.end(error)
 
-        work = TarponWork(outcome, outputs)
-        asked = timeout.total_seconds() if timeout is not None else -1.0
-        return work, {"deadline": asked if asked >= 0 else self._timeout, "ended": ended}
+        deadline = self._timeout if timeout is None else timeout
+        return TarponWork(outcome, outputs), {"deadline": deadline, "ended": ended}
 
     def _made(self, start: Started, end: Dict[str, Any]) -> Call:
         try:

@@ -1,6 +1,6 @@
 """The forms in which c10d gives arguments. Errors: TarponError names what does not fit."""
 
-from typing import Any, Dict, List, Sequence, Tuple, Union
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
 import torch.distributed as dist
@@ -51,6 +51,15 @@ def only_list(lists: Any) -> List[torch.Tensor]:
     return list(only_tensor(lists))
 
 
+def is_sparse(tensors: Sequence[Any]) -> bool:
+    """Whether it is one tensor, a sparse one."""
+    return (
+        len(tensors) == 1
+        and isinstance(tensors[0], torch.Tensor)
+        and tensors[0].layout != torch.strided
+    )
+
+
 def pairs_of(
     outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]
 ) -> List[Tuple[torch.Tensor, torch.Tensor]]:
@@ -59,13 +68,17 @@ def pairs_of(
     return list(zip(outputs, inputs))
 
 
-def timeout_of(options: Any) -> Any:
-    return getattr(options, "timeout", None)
+def timeout_of(options: Any) -> Optional[float]:
+    """Seconds; None: the group's."""
+    given = getattr(options, "timeout", None)
+    return given.total_seconds() if given is not None and given.total_seconds() > 0 else None
 
 
-def op_of(options: Any, usual: Any = dist.ReduceOp.SUM) -> Any:
-    """c10d also gives the operation alone."""
-    return usual if options is None else getattr(options, "reduceOp", options)
+def op_of(options: Any) -> Any:
+    """c10d also gives the operation alone, or none, which is a sum."""
+    if options is None or isinstance(options, int):  # the root alone
+        return dist.ReduceOp.SUM
+    return getattr(options, "reduceOp", options)
 
 
 def root_of(options: Any) -> int:

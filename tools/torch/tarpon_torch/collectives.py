@@ -17,7 +17,8 @@ Ended = Callable[[Call], None]
 
 class Collectives:
     """Of one rank. All functions take `deadline` in seconds, and `ended`, which gets the call when it
-    has ended. Errors: TarponError, for what this rank alone can see; refused() then takes the number.
+    has ended. Errors: TarponError, for what this rank alone can see. Then refused() makes a call that takes
+    the number.
     """
 
     def __init__(self, rank: int, world_size: int):
@@ -165,8 +166,8 @@ class Collectives:
         for name, block, sizes in (("input", source, sizes_to), ("output", target, sizes_from)):
             if len(sizes) != self._world_size or sum(sizes) != block.count:
                 raise TarponError(
-                    f"an {name} of {block.count} elements with parts of {list(sizes)}: give one part for each "
-                    f"of the {self._world_size} ranks"
+                    f"an {name} of {block.count} elements with parts of {list(sizes)}: give one part for "
+                    f"each of the {self._world_size} ranks"
                 )
         call.arguments.type, scale = type_to_move(source)
         call.set_counts([size * scale for size in sizes_to], [size * scale for size in sizes_from])
@@ -223,8 +224,8 @@ class Collectives:
             )
         if sum(sizes) != parts.count or sizes[self._rank] != own.count:
             raise TarponError(
-                f"the {name_of_own} has {own.count} elements, and the {name} {parts.count}, with {list(sizes)} "
-                f"for the ranks: give this rank, {self._rank}, equal sizes in both"
+                f"the {name_of_own} has {own.count} elements, and the {name} {parts.count}, with "
+                f"{list(sizes)} for the ranks: give this rank, {self._rank}, equal sizes in both"
             )
 
     def _parts_of_root(
@@ -238,7 +239,9 @@ class Collectives:
         """One for each rank, as large as `own`; None at other ranks than the root."""
         if root != self._rank:
             if tensors:
-                raise TarponError(f"{len(tensors)} {name} at rank {self._rank}: give them at root {root} alone")
+                raise TarponError(
+                    f"{len(tensors)} {name} at rank {self._rank}: give them at root {root} alone"
+                )
             return None
         if [tensor.numel() for tensor in tensors] != self._world_size * [own.count]:
             sizes: List[int] = [tensor.numel() for tensor in tensors]
@@ -263,7 +266,8 @@ def even_parts(tensor: torch.Tensor, world_size: int) -> List[int]:
     count = tensor.numel()
     if count % world_size != 0:
         raise TarponError(
-            f"a tensor of {count} elements has no {world_size} equal parts: give one of a multiple of {world_size}"
+            f"a tensor of {count} elements has no {world_size} equal parts: give one of a multiple of "
+            f"{world_size}"
         )
     return world_size * [count // world_size]
 

@@ -5,7 +5,7 @@ from typing import Tuple
 
 from .library import TarponError
 
-# Rank and number of ranks: torchcomms, torchrun, Open MPI, PMI, Slurm. The first pair that is complete counts.
+# Rank and number of ranks, of torchcomms, torchrun, Open MPI, PMI and Slurm. The first complete pair counts.
 _VARIABLES = (
     ("TORCHCOMM_RANK", "TORCHCOMM_SIZE"),
     ("RANK", "WORLD_SIZE"),

@@ -53,8 +53,8 @@ class SparseSum:
         for rank, shape in enumerate(shapes):
             if shape[1:] != shapes[0][1:]:
                 raise TarponError(
-                    f"rank {rank} has a sparse tensor of {shape[1:]}, and rank 0 one of {shapes[0][1:]}: give tensors "
-                    "of one shape"
+                    f"rank {rank} has a sparse tensor of {shape[1:]}, and rank 0 one of {shapes[0][1:]}: "
+                    "give tensors of one shape"
                 )
         for elements, *_ in shapes:
             self.all_indices.append(self.indices.new_empty((elements, self.indices.shape[0])))
