@@ -11,7 +11,7 @@ from setuptools import setup
 setup(
     name="tarpon-torch",
     version=os.environ["TARPON_VERSION"],
-    description="AllReduce in bounded time on ordinary Ethernet, for PyTorch",
+    description="Collectives in bounded time on ordinary Ethernet, for PyTorch",
     long_description=pathlib.Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",

@@ -49,7 +49,7 @@ class Block:
 
     @property
     def memory(self) -> torch.Tensor:
-        """What the library uses. REQUIRES: open() has returned."""
+        """The first tensor, or the copy. REQUIRES: open() has returned."""
         return self.tensors[0] if self._copy is None else self._copy
 
     def address(self) -> int:
@@ -71,7 +71,7 @@ class Block:
                     part.copy_(tensor, non_blocking=is_cuda)
 
     def give_back(self) -> None:
-        """Copies what the library has written to the tensors, on the current stream where they are CUDA's."""
+        """Copies the library's results to the tensors; on the current stream, where they are CUDA tensors."""
         if self._copy is None or not self._written:
             return
         with torch.inference_mode():
@@ -128,7 +128,7 @@ def type_to_reduce(dtype: torch.dtype) -> int:
 
 
 def type_to_move(block: Block) -> Tuple[int, int]:
-    """The library's number of a type to move the elements as, and how many of these an element has: bytes,
+    """A type of the library to move the elements as, and how many of its elements one of the block is. Bytes,
     where the library has no such type."""
     number = TYPES.get(block.dtype)
     return (lib.UINT8, block.element_size) if number is None else (number, 1)

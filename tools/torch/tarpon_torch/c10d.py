@@ -65,8 +65,7 @@ class ProcessGroupTarpon(dist.ProcessGroup):
         self._name = ""
         self.last_report: Optional[Report] = None  # of the call that ended last
 
-    # -- what c10d asks of a group. Since torch 2.0 C++ keeps this at backends, of which a group of
-    # Python has none.
+    # -- name and devices. Since torch 2.0 C++ keeps them at backends, and a group of Python has none.
 
     def getBackendName(self) -> str:  # noqa: N802 (the name is c10d's)
         return BACKEND
@@ -217,7 +216,7 @@ class ProcessGroupTarpon(dist.ProcessGroup):
         inputs: Sequence[torch.Tensor],
         opts: Any = None,
     ) -> TarponWork:
-        """`output_lists`: for each rank, what its `inputs` are."""
+        """`output_lists`: a list for each rank, with tensors of the sizes of its `inputs`."""
         outputs = flat(output_lists)
 
         def start(**end: Any) -> Call:

@@ -173,7 +173,7 @@ class Collectives:
         call.set_counts([size * scale for size in sizes_to], [size * scale for size in sizes_from])
         return call
 
-    # -- what they share
+    # -- arguments and their checks
 
     def _call(
         self,

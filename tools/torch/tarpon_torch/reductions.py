@@ -1,4 +1,4 @@
-"""AllReduce of what the library has no form for: several tensors of one rank, and sparse tensors."""
+"""AllReduce of several tensors of one rank, and of sparse tensors."""
 
 import functools
 from typing import Callable, Dict, List, Sequence
@@ -29,8 +29,8 @@ def combined(parts: Sequence[torch.Tensor], function: int) -> torch.Tensor:
 
 
 class SparseSum:
-    """The sum of a sparse tensor over all ranks, who gather what they have and add it up. It replaces the
-    tensor's elements."""
+    """The sum of a sparse tensor over all ranks. Each rank gathers the elements of all ranks and adds them.
+    The sum replaces the tensor's elements."""
 
     def __init__(self, tensor: torch.Tensor, world_size: int):
         """Errors: TarponError."""
@@ -47,8 +47,8 @@ class SparseSum:
         self.all_values: List[torch.Tensor] = []
 
     def expect(self) -> None:
-        """Makes room for what the ranks have. REQUIRES: `shapes` are there. Errors: TarponError, alike on
-        all ranks."""
+        """Makes room for the elements of all ranks. REQUIRES: `shapes` are there. Errors: TarponError, alike
+        on all ranks."""
         shapes = [shape.tolist() for shape in self.shapes]
         for rank, shape in enumerate(shapes):
             if shape[1:] != shapes[0][1:]:

@@ -1,4 +1,4 @@
-"""The backend "tarpon" of torchcomms, which knows collectives by other names than c10d.
+"""The backend "tarpon" of torchcomms: its names for the collectives of the process group.
 
     import torchcomms
     import tarpon_torch.torchcomms
@@ -6,7 +6,7 @@
     tarpon_torch.torchcomms.register()
     comm = torchcomms.new_comm("tarpon", torch.device("cpu"), name="main")
 
-Written by the interface of torchcomms' sources of 2026, and tested against an imitation of it.
+The interface is that of torchcomms' sources of 2026. The tests have an imitation of it, not the package.
 """
 
 import functools
@@ -35,8 +35,8 @@ def register() -> None:
 
 
 class TarponComm:
-    """What torchcomms asks of a backend: a function for each collective, which returns None once it has
-    ended, or with `async_op` a work. Errors: TarponError."""
+    """A communicator. Each collective has a function. It returns None when the collective has ended, or with
+    `async_op` a work at once. Errors: TarponError."""
 
     _group: ProcessGroupTarpon
     _name: str

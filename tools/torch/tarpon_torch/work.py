@@ -1,4 +1,4 @@
-"""What c10d waits for."""
+"""The works that c10d waits for."""
 
 import collections
 import datetime
@@ -16,7 +16,7 @@ _KEPT_WORKS = 1000
 
 
 class TarponWork(Work):
-    """What c10d waits for. Its calls have deadlines, so that no wait needs one."""
+    """The end of one or more calls. They have deadlines, so that no wait needs one."""
 
     def __init__(self, outcome: Outcome, tensors: List[torch.Tensor]):
         super().__init__()
@@ -77,7 +77,7 @@ class TarponWork(Work):
 
 
 class Works:
-    """Those that C++ may still ask. It holds a work without its Python part, which answers for it, and
+    """The works that C++ may still ask. C++ holds a work without its Python part, which answers for it, and
     asks it soon."""
 
     def __init__(self) -> None:
