@@ -332,7 +332,7 @@ def test_end_of_the_interpreter():
 def test_errors():
     texts = ranks.run("late_rank", 2)
     assert texts[0].startswith("CallError: "), texts
-    assert "rank 1" in texts[0] and "peer_late" in texts[0], texts
+    assert "rank 1" in texts[0] and "peer_late" in texts[0] and " Timed out " in texts[0], texts
     for text in ranks.run("mismatch", 2):
         assert "mismatch" in text and "count" in text, text
 

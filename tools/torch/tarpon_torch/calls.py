@@ -55,7 +55,9 @@ class CallError(TarponError):
     """A call ended without a result."""
 
     def __init__(self, report: Report):
-        super().__init__(report.text, lib.NO_RESULT)
+        # Programs know a timeout by these words of Gloo.
+        late = f": Timed out after {report.seconds:.3g} s" if report.status == "peer_late" else ""
+        super().__init__(report.text + late, lib.NO_RESULT)
         self.report = report
 
 
