@@ -16,8 +16,8 @@
 //   receive         none                        the `count` elements of `peer`
 //
 // all_to_all with different parts: counts[r] elements go to rank r, and output_counts[r] come from
-// it. Both or none are given, alike on all ranks. Two ranks that count their parts differently end
-// as Status::mismatch.
+// it. All ranks give both, or none does; the numbers may differ. Two ranks that count their parts
+// differently end as Status::mismatch.
 //
 // Messages: send and receive are calls of two ranks. They match by sender, receiver and tag, in
 // their order, apart from all other calls. Type and count are alike at both. The sender's call ends
@@ -68,8 +68,8 @@ struct CollectiveArguments {
   DataType type = DataType::float32;
   ReduceOp function = ReduceOp::sum;  // of reduce_scatter and reduce
   CustomFunction custom = {};         // used if `function` is custom
-  std::uint32_t tag = 0;  // as AllreduceArguments::tag; one order with AllReduce. Of messages:
-                          // below kMessageTags
+  std::uint32_t tag = 0;     // as AllreduceArguments::tag; one order with AllReduce. Of messages:
+                             // below kMessageTags
   Duration deadline = 10s;   // hard, from the call on
   std::string refusal = {};  // as AllreduceArguments::refusal
 };

@@ -61,7 +61,9 @@ Result<void> check(const CollectiveArguments& arguments, std::uint32_t world, Ra
 std::optional<Rank> announced_sender(const Engine& engine, std::uint32_t tag, Rank rank) {
   for (const std::uint32_t begun : engine.endpoint().tags().begun_by_peers(kFirstPairTag)) {
     const std::optional<PairTag> pair = pair_tag(begun);
-    if (pair && pair->receiver == rank && pair->tag == tag) return pair->sender;
+    // A receive that waits for its turn takes the message.
+    const bool taken = engine.next_number(begun) != engine.endpoint().tags().next_number(begun);
+    if (pair && pair->receiver == rank && pair->tag == tag && !taken) return pair->sender;
   }
   return std::nullopt;
 }
@@ -230,8 +232,13 @@ Result<AsyncAllreduce> Communicator::collective_async(const CollectiveArguments&
 Result<Rank> Communicator::probe(std::uint32_t tag, Duration patience) {
   constexpr Duration kInterval = 200us;
   if (auto here = check_process(); !here) return fail(here.error());
+  if (tag >= kMessageTags) {
+    return fail(Error::Code::invalid_argument,
+                fmt::format("probe: tag {}: give a tag below {}", tag, kMessageTags));
+  }
   const Time until = after(monotonic_now(), patience);
   const Driver::AwaitsPackets awaits(state_->driver());
+  state_->driver().poll(Duration::zero());
   while (!state_->is_aborted()) {
     const std::optional<Rank> sender = state_->driven().look(
         [&](const Engine& engine) { return announced_sender(engine, tag, rank()); });

@@ -120,8 +120,8 @@ class Communicator {
 
   /// Waits for a message of `tag` that another rank has begun to send to this one, and that this
   /// rank has not begun to receive. Returns its sender: the next Collective::receive of that peer
-  /// and tag takes it. One thread at a time probes for a tag. Looks every 200 us. Errors: timeout;
-  /// unavailable, after an abort().
+  /// and tag takes it. One thread at a time probes for a tag. Looks every 200 to 400 us. Errors:
+  /// timeout; invalid_argument, of a tag that no message has; unavailable, after an abort().
   Result<Rank> probe(std::uint32_t tag, Duration patience);
 
   /// How many of this rank's next calls of `tag` another rank that takes part has ended. Above 0

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "collectives/rank_list.h"
+#include "collectives/reserved_tags.h"
 #include "transport/rank_mask.h"
 
 namespace tarpon {
@@ -54,8 +55,12 @@ std::string text_of(Rank rank, const PeerReport& peer) {
 
 std::string progress_text(const Report& report) {
   const std::vector<Rank> lack = incomplete(report);
-  std::string text = fmt::format("operation {} of tag {}, stage {}, {:.1f} ms", report.operation,
-                                 report.tag, name(report.stage), us(report.elapsed) / 1e3);
+  const std::string reserved = reserved_name(report.tag);
+  std::string text = fmt::format(
+      "{}, stage {}, {:.1f} ms",
+      reserved.empty() ? fmt::format("operation {} of tag {}", report.operation, report.tag)
+                       : fmt::format("{} {}", reserved, report.operation),
+      name(report.stage), us(report.elapsed) / 1e3);
   if (report.paused >= kNotablePause) {
     text += fmt::format("; this rank stood still for {:.1f} ms of it", us(report.paused) / 1e3);
   }

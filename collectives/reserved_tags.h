@@ -1,5 +1,5 @@
 // Tags that belong to the library. Programs may use every tag below kFirstReservedTag. From there
-// on lie the tags of messages (transport/pair_tag.h), and those below.
+// on lie the tags of messages (transport/pair_tag.h), then those that this file names.
 #pragma once
 
 #include <cstdint>

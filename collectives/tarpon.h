@@ -342,8 +342,8 @@ typedef enum tarpon_collective_kind {
 } tarpon_collective_kind;
 
 /* What a caller asks of another collective than AllReduce. All but the buffers is alike on all
- * ranks. In place: the smaller buffer begins where this rank's part of the larger one does, or both
- * are one. */
+ * ranks; of ALL_TO_ALL the counts differ, too. In place: the smaller buffer begins where this
+ * rank's part of the larger one does, or both are one. */
 typedef struct tarpon_collective_arguments {
   size_t size;            /* sizeof(tarpon_collective_arguments) */
   const void* input;      /* unchanged unless it is the output as well; may be NULL where unused */

@@ -98,7 +98,8 @@ enum class Algorithm : std::uint8_t {
   recursive_doubling = 5,
   two_level_tar = 6,
   late_rank = 7,
-  hosts = 8,  // in each host through its memory, then over the hosts (engine/hosts/hosted_allreduce.h)
+  hosts =
+      8,  // in each host through its memory, then over the hosts (engine/hosts/hosted_allreduce.h)
 };
 inline constexpr Algorithm kLastAlgorithm = Algorithm::hosts;
 

@@ -212,10 +212,14 @@ void Communicator::State::abort(const std::string& reason, bool peers_too) {
 }
 
 CallArguments Communicator::State::chosen(CallArguments arguments) const {
+  if (pair_tag(arguments.tag)) {
+    arguments.algorithm = Algorithm::tar;
+    return arguments;
+  }
   if (arguments.parts || !arguments.wrong.empty()) {
     // A refused call is told in the memory too, where the other ranks look for it.
-    const bool shared = shares_hosts() && !pair_tag(arguments.tag) &&
-                        ExchangePlan::suits(arguments.parts.get(), host_->group().layout);
+    const bool shared =
+        shares_hosts() && ExchangePlan::suits(arguments.parts.get(), host_->group().layout);
     if (shared) arguments.algorithm = Algorithm::hosts;
     return arguments;
   }

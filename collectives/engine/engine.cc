@@ -15,6 +15,7 @@
 #include "collectives/engine/hosts/hosted_exchange.h"
 #include "collectives/engine/hosts/hosted_tar_call.h"
 #include "collectives/rank_list.h"
+#include "transport/pair_tag.h"
 #include "transport/rank_mask.h"
 
 namespace tarpon {
@@ -378,7 +379,9 @@ FlightSnapshot Engine::snapshot(Time now) const {
 
 std::vector<EpochRecord::Start> Engine::next_numbers() const {
   std::vector<EpochRecord::Start> result;
-  for (const std::uint32_t tag : endpoint_.tags().all()) result.push_back({tag, next_number(tag)});
+  for (const std::uint32_t tag : endpoint_.tags().all()) {
+    if (!pair_tag(tag)) result.push_back({tag, next_number(tag)});  // messages have no epochs
+  }
   return result;
 }
 

@@ -42,7 +42,7 @@ enum class Part : std::uint8_t {
   copy_in,   // this rank's input into its place
   add_up,    // the slice that this rank owns, over the ranks of the host
   spread,    // the result of that slice, over all hosts, into the place; not with one host
-  copy_out,  // the result into this rank's output
+  copy_out,  // the result, or what this rank takes, into its output
 };
 inline constexpr std::size_t kParts = 4;
 

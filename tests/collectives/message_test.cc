@@ -187,6 +187,8 @@ TEST(Messages, impossible_peer_or_tag__is_an_error_that_takes_no_number) {
   EXPECT_EQ(error(sends(values, 0)), "send: peer 0 is this rank: copy the data instead");
   EXPECT_EQ(error(receives(values, 2)), "receive: peer 2 of 2 ranks: give one below that");
   EXPECT_EQ(error(sends(values, 1, 65536)), "send: tag 65536: give a tag below 65536");
+  EXPECT_EQ(ranks[0]->probe(65536, 20s).error().message,
+            "probe: tag 65536: give a tag below 65536");
   on_all(2, [&](Rank rank) {
     expect_complete(ranks[rank]->collective(rank == 0 ? sends(values, 1) : receives(values, 0)));
   });
@@ -339,9 +341,13 @@ TEST(AllToAllByCounts, bad_arguments__are_named) {
   CollectiveArguments call{
       .collective = Collective::all_to_all, .input = data, .output = data + 50, .counts = {1, 2}};
   EXPECT_EQ(refusal(call), "all_to_all: 0 output_counts for 2 ranks: give one for each rank");
-  call.output_counts = {2, 1};
+  call.output_counts = {1, 1};
   call.output = data;
   EXPECT_THAT(refusal(call), HasSubstr("all_to_all: input and output overlap"));
+  call.output = data + 50;
+  call.output_counts = {2, 1};
+  EXPECT_EQ(refusal(call),
+            "all_to_all: rank 0 keeps 1 elements for itself, and takes 2: give one number");
   call = {.collective = Collective::all_gather,
           .input = data,
           .output = data + 50,

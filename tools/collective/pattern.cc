@@ -124,13 +124,14 @@ std::uint64_t count_wrong(std::span<const std::byte> result, DataType type, Redu
 }
 
 std::uint64_t count_wrong(std::span<const std::byte> result, DataType type, ReduceOp function,
-                          std::uint32_t ranks, const std::vector<ExpectedPiece>& pieces) {
+                          std::uint32_t ranks, const std::vector<ExpectedPiece>& pieces,
+                          bool rounds) {
   return with_element_type(type, [&](auto zero) {
     using T = decltype(zero);
     std::uint64_t wrong = 0;
     for (const ExpectedPiece& piece : pieces) {
       const ContributorRun run{piece.first, piece.count, all_ranks(ranks)};
-      wrong += wrong_in_run<T>(result, period_of<T>(piece, function, ranks), run, false);
+      wrong += wrong_in_run<T>(result, period_of<T>(piece, function, ranks), run, rounds);
     }
     return wrong;
   });

@@ -23,9 +23,10 @@ std::uint64_t count_wrong(std::span<const std::byte> result, DataType type, Redu
                           const Report& report);
 
 /// Counts the elements of `result` that are not what the pieces say; an exact call of `ranks`
-/// ranks.
+/// ranks. `rounds`: hosts may have rounded their sums.
 std::uint64_t count_wrong(std::span<const std::byte> result, DataType type, ReduceOp function,
-                          std::uint32_t ranks, const std::vector<ExpectedPiece>& pieces);
+                          std::uint32_t ranks, const std::vector<ExpectedPiece>& pieces,
+                          bool rounds = false);
 
 /// Error of `result` against the reduction over all ranks: the sum of squared differences over the
 /// sum of squares. It measures the cost of losses, rounding included. Floats only.

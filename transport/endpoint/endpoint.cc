@@ -119,7 +119,8 @@ void Endpoint::State::begin(OpenOperation& operation, const OperationSpec& spec,
   tag_state.wrapped |= tag_state.next_number == 0;
   for (Rank peer = 0; peer < options.world_size; ++peer) {
     // A rank that has left may still be at an operation that it has made.
-    if (participants.is_dead(peer)) tag_state.closed_below_of[peer] = tag_state.next_number;
+    const bool none = participants.is_dead(peer) || (ranks_of_tag(spec.tag) & bit(peer)) == 0;
+    if (none) tag_state.closed_below_of[peer] = tag_state.next_number;
   }
   sender.choose_flows(state, spec);
   state.opened = now;

@@ -49,7 +49,9 @@ const TagState::Aborted* TagState::find_aborted(std::uint32_t number) const {
 }
 
 TagHistory::TagHistory(const Limits& limits)
-    : limits_(limits), numbers_(limits.remembered_tags, limits.kept_tags) {}
+    : limits_(limits),
+      numbers_(limits.remembered_tags, limits.kept_tags),
+      pair_numbers_(limits.remembered_tags) {}
 
 TagState* TagHistory::find(std::uint32_t tag) {
   if (last_found_ != nullptr && last_found_->tag == tag) return last_found_;
@@ -61,7 +63,7 @@ TagState& TagHistory::activate(std::uint32_t tag) {
   if (TagState* const tag_state = find(tag)) return *tag_state;
   if (idle_.empty()) idle_.push_back(std::make_unique<TagState>());
   TagState& tag_state = *idle_.back();
-  const auto known = numbers_.find(tag);
+  const auto known = numbers_of(tag).find(tag);
   tag_state.tag = tag;
   tag_state.next_number = known.value_or(TagNumbers::Known{}).number;
   tag_state.lost = known.value_or(TagNumbers::Known{}).lost;
@@ -80,18 +82,18 @@ TagState& TagHistory::activate(std::uint32_t tag) {
   by_tag_[tag] = &tag_state;
   active_.push_back(std::move(idle_.back()));
   idle_.pop_back();
-  numbers_.erase(tag);
+  numbers_of(tag).erase(tag);
   return *(last_found_ = &tag_state);
 }
 
 std::uint32_t TagHistory::next_number(std::uint32_t tag) {
   if (const TagState* const tag_state = find(tag)) return tag_state->next_number;
-  return numbers_.find(tag).value_or(TagNumbers::Known{}).number;
+  return numbers_of(tag).find(tag).value_or(TagNumbers::Known{}).number;
 }
 
 bool TagHistory::is_lost(std::uint32_t tag) {
   if (const TagState* const tag_state = find(tag)) return tag_state->lost;
-  return numbers_.find(tag).value_or(TagNumbers::Known{}).lost;
+  return numbers_of(tag).find(tag).value_or(TagNumbers::Known{}).lost;
 }
 
 std::uint32_t TagHistory::lowest_open(std::uint32_t tag) {
@@ -101,7 +103,7 @@ std::uint32_t TagHistory::lowest_open(std::uint32_t tag) {
 
 void TagHistory::forget(TagState& tag_state) {
   release(tag_state, tag_state.next_number);
-  numbers_.put(tag_state.tag, {tag_state.next_number, tag_state.lost});
+  numbers_of(tag_state.tag).put(tag_state.tag, {tag_state.next_number, tag_state.lost});
   by_tag_.erase(tag_state.tag);
   if (last_found_ == &tag_state) last_found_ = nullptr;
   const std::size_t position = tag_state.position;

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "transport/endpoint.h"
+#include "transport/pair_tag.h"
 #include "transport/tag_numbers.h"
 #include "transport/wire/operation_number.h"
 
@@ -140,14 +141,14 @@ class TagHistory {
   /// Whether this rank has used the tag, and forgot its numbers.
   bool is_lost(std::uint32_t tag);
   /// Whether this rank has forgotten the numbers of some tag.
-  bool has_forgotten() const { return numbers_.has_forgotten(); }
+  bool has_forgotten() const { return numbers_.has_forgotten() || pair_numbers_.has_forgotten(); }
 
   /// Whether the tag has been used, and its number is remembered.
   bool remembers(std::uint32_t tag) {
-    return find(tag) != nullptr || numbers_.find(tag).has_value();
+    return find(tag) != nullptr || numbers_of(tag).find(tag).has_value();
   }
 
-  /// The latest tags that are not active, at most `most`, the newest first.
+  /// The latest tags of all ranks that are not active, at most `most`, the newest first.
   std::vector<std::uint32_t> recent(std::size_t most) const { return numbers_.newest(most); }
 
   std::span<const std::unique_ptr<TagState>> active() const { return active_; }
@@ -173,6 +174,8 @@ class TagHistory {
   std::uint32_t retained_entries() const { return retained_entries_; }
 
  private:
+  TagNumbers& numbers_of(std::uint32_t tag) { return pair_tag(tag) ? pair_numbers_ : numbers_; }
+
   static constexpr std::size_t kIdleStates = 64;      // kept for the next tags
   static constexpr std::size_t kActiveTags = 65'536;  // above this nothing is retained
   static std::uint64_t memory_of(const Retained& result);
@@ -183,7 +186,10 @@ class TagHistory {
   std::vector<std::unique_ptr<TagState>> idle_;
   std::unordered_map<std::uint32_t, TagState*> by_tag_;
   TagState* last_found_ = nullptr;
-  TagNumbers numbers_;  // of tags that are not active
+  // Of tags that are not active. Ranks use different numbers of tags of two ranks: in one table
+  // these would push out tags of all ranks, which other ranks still know.
+  TagNumbers numbers_;
+  TagNumbers pair_numbers_;  // of tags of two ranks
   std::uint64_t retained_bytes_ = 0;
   std::uint32_t retained_entries_ = 0;
   std::uint64_t results_ = 0;  // retained so far

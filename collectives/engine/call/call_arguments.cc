@@ -12,7 +12,7 @@ namespace tarpon {
 namespace {
 
 /// The error in the counts of `call`; empty if there is none.
-std::string wrong_counts(const CollectiveArguments& call, std::uint32_t world) {
+std::string wrong_counts(const CollectiveArguments& call, std::uint32_t world, Rank rank) {
   const bool exchanges = call.collective == Collective::all_to_all;
   if (!exchanges && !call.output_counts.empty()) return "it takes no output_counts";
   if (call.counts.empty() && call.output_counts.empty()) return "";
@@ -27,12 +27,16 @@ std::string wrong_counts(const CollectiveArguments& call, std::uint32_t world) {
   if (call.count != 0) {
     return fmt::format("count {} beside counts: give 0", call.count);
   }
+  if (exchanges && call.counts[rank] != call.output_counts[rank]) {
+    return fmt::format("rank {} keeps {} elements for itself, and takes {}: give one number", rank,
+                       call.counts[rank], call.output_counts[rank]);
+  }
   return "";
 }
 
 /// The error in the shape of `call`; empty if there is none. CollectiveParts::of() needs a shape
 /// without error.
-std::string wrong_shape(const CollectiveArguments& call, std::uint32_t world) {
+std::string wrong_shape(const CollectiveArguments& call, std::uint32_t world, Rank rank) {
   if (call.collective == Collective::allreduce || call.collective > kLastCollective) {
     return fmt::format(
         "collective {}: give one of collectives/collective.h; AllReduce has a call "
@@ -50,7 +54,7 @@ std::string wrong_shape(const CollectiveArguments& call, std::uint32_t world) {
                ? fmt::format("root {} of {} ranks: give one below that", call.root, world)
                : fmt::format("root {}: it has no root; give 0", call.root);
   }
-  return wrong_counts(call, world);
+  return wrong_counts(call, world, rank);
 }
 
 /// The error in the function or the buffers of `call`; empty if there is none.
@@ -117,7 +121,7 @@ CallArguments::CallArguments(const CollectiveArguments& call, std::uint32_t worl
   algorithm = Algorithm::tar;
   deadline = call.deadline;
   refusal = call.refusal;
-  wrong = wrong_shape(call, world);
+  wrong = wrong_shape(call, world, rank);
   if (wrong.empty() && too_many(call, world)) wrong = "more elements than a call takes: split it";
   if (wrong.empty()) {
     auto shape = CollectiveParts::of(call, world, rank);

@@ -15,7 +15,7 @@ std::vector<Rank> CallBlame::absent() const {
   std::vector<Rank> ranks = not_begun();
   if (!ranks.empty()) return ranks;
   if (!call_.forwards) return incomplete();
-  const std::uint64_t silent = call_.endpoint.peers().silent();
+  const std::uint64_t silent = call_.endpoint.peers().silent() & peers();
   if (call_.closed.all()) {
     return ranks_of(silent & call_.endpoint.view(call_.handle).unacknowledged());
   }

@@ -1,4 +1,4 @@
-// One exact AllReduce that runs, by a Schedule: that of its algorithm, or of a derived class.
+// One exact call that runs by a Schedule: an AllReduce, another collective, or a message.
 //
 // It ends when the result is whole and no peer can need its buffers: the receivers of its messages
 // have confirmed them. If all messages are one piece, the call may keep a copy of it instead. It

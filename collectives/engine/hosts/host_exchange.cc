@@ -143,7 +143,11 @@ void HostExchange::add_up(std::uint32_t step, std::uint32_t slice) {
 
 std::uint64_t HostExchange::lacking() const {
   const std::uint64_t unheard = peers_.lacking() & ~others();
-  return unheard != 0 || is_whole() ? unheard : awaited();
+  if (unheard != 0 || is_whole()) return unheard;
+  const std::uint64_t users = done(Part::copy_in) < steps()
+                                  ? line().users(HostLine::Area::inputs, place(done(Part::copy_in)))
+                                  : 0;
+  return awaited() | (users & ~(std::uint64_t{1} << self_));
 }
 
 /// A call of one step that takes data of all ranks waits for one thing.

@@ -2,7 +2,8 @@
 // ranks take, and takes what they have copied in, step by step (exchange_plan.h).
 //
 // A rank waits only for the ranks that it exchanges data with: until it has all that it takes, or,
-// if it takes nothing, until they have taken all of its data. Sums add in the order of ranks. They
+// if it takes nothing, until they have taken all of its data. Before
+// it uses a place again, it waits for all ranks of the host. Sums add in the order of ranks. They
 // go straight into the output, or, if there are other hosts, into the bucket of the rail.
 //
 // Not thread-safe.

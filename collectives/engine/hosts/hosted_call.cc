@@ -42,7 +42,10 @@ bool HostedCall::advance(Time now) {
     if (!has_line()) return false;
   }
   LineWork& work = work_in_memory();
-  if (work.is_whole()) return ScheduledCall::advance(now);
+  if (work.is_whole()) {
+    if (blame().unheard()) look(now);
+    return over() || ScheduledCall::advance(now);
+  }
   bool moved = look(now);
   if (over()) return true;
   take_packets(now);
@@ -55,6 +58,7 @@ bool HostedCall::advance(Time now) {
   if (!moved) endpoint_.near(handle()).awaits(awaited());
   wake_at_ = moved ? now : kNever;
   if (!work.is_whole()) return false;
+  endpoint_.near(handle()).awaits(0);
   close_stages(now);
   wake_at_ = kNever;
   return ScheduledCall::advance(now);
@@ -110,8 +114,9 @@ void HostedCall::move(Time now) {
 }
 
 bool HostedCall::can_move() const {
-  if (over() || is_mismatched() || work_in_memory().is_whole()) return false;
+  if (over() || is_mismatched()) return false;
   if (!has_line()) return calls_.can_assign(name());
+  if (work_in_memory().is_whole()) return blame().unheard() && peers_.has_news();
   return peers_.has_news() || work_in_memory().can_move();
 }
 

@@ -1,7 +1,7 @@
 // How the parts of a collective beside AllReduce lie in its buffers, and its schedule.
 //
-// A schedule's chunks are ranges of one bucket. The input of a rank is a part of the bucket or all
-// of it, and so is its output.
+// A schedule's chunks are ranges of one bucket; of all_to_all the input has one of its own
+// (`sent`). The input of a rank is a part of the bucket or all of it, and so is its output.
 #pragma once
 
 #include <cstdint>
