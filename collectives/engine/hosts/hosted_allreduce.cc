@@ -21,16 +21,7 @@ HostedAllreduce::HostedAllreduce(const Setting& setting, const std::shared_ptr<P
       self_(calls.group().self),
       steps_(call_->arguments, calls.group(), peers(), assignment(), setting.world),
       hosts_heard_(std::uint64_t{1} << calls.group().host) {
-  OperationSpec spec = specify();
-  spec.near = first_ranks(setting.world) & ~bit(setting.rank);
-  for (StageSpec& stage : spec.stages) {
-    stage.closed_by_caller = true;
-    stage.alike = false;  // by multicast a result would go to ranks that do not own this slice
-    for (const SendSpec& send : stage.sends) spec.near &= ~bit(send.peer);
-    for (const ReceiveSpec& receive : stage.receives) spec.near &= ~bit(receive.peer);
-  }
-  near_ = spec.near;
-  begin(std::move(spec), now);
+  begin(steps_, now);
 }
 
 /// TAR of this rank's slice among its owners at all hosts. A rank that owns none, and a job of one
@@ -70,7 +61,7 @@ void HostedAllreduce::take_packets(Time now) {
   for (std::uint32_t shard = 0; shard < plan().hosts() && exchanges(); ++shard) {
     steps_.set_results(shard, executor().results(shard));
   }
-  if (near_ != 0 && plan().hosts() > 1) look_at_hosts(now);
+  if (near() != 0 && plan().hosts() > 1) look_at_hosts(now);
 }
 
 /// Sends on what this rank has added up over its host.
@@ -100,7 +91,7 @@ void HostedAllreduce::look_at_hosts(Time now) {
     if (known || (!results && (begun >> host & 1) == 0)) continue;
     hosts_heard_ |= std::uint64_t{1} << host;
     for (const Rank rank : layout.hosts[host]) {
-      if ((near_ & bit(rank)) != 0) endpoint_.near(handle()).begun(rank, encode(signature()), now);
+      if ((near() & bit(rank)) != 0) endpoint_.near(handle()).begun(rank, encode(signature()), now);
     }
   }
 }

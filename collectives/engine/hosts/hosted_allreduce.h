@@ -30,7 +30,6 @@ class HostedAllreduce : public HostedCall {
   static Program program_of(const Setting& setting, const PendingCall& call,
                             const hosts::HostGroup& group);
 
-  LineWork& work_in_memory() override { return steps_; }
   void take_packets(Time now) override;
   void give_packets() override;
   void look_at_hosts(Time now);
@@ -40,7 +39,6 @@ class HostedAllreduce : public HostedCall {
 
   const std::uint32_t self_;  // local rank
   HostSteps steps_;
-  std::uint64_t near_ = 0;         // OperationSpec::near
   std::uint64_t hosts_heard_ = 0;  // bit h: all ranks of host h have begun
 };
 

@@ -16,7 +16,17 @@ HostedCall::HostedCall(const Setting& setting, const std::shared_ptr<PendingCall
       peers_(calls.group().self, static_cast<std::uint32_t>(calls.group().ranks().size()),
              encode(signature()), assignment_) {}
 
-void HostedCall::begin(OperationSpec spec, Time now) {
+void HostedCall::begin(LineWork& work, Time now) {
+  work_in_memory_ = &work;
+  OperationSpec spec = specify();
+  near_ = first_ranks(setting_.world) & ~bit(setting_.rank);
+  for (StageSpec& stage : spec.stages) {
+    stage.closed_by_caller = true;
+    stage.alike = false;  // by multicast the data would go to ranks that do not pass it on
+    for (const SendSpec& send : stage.sends) near_ &= ~bit(send.peer);
+    for (const ReceiveSpec& receive : stage.receives) near_ &= ~bit(receive.peer);
+  }
+  spec.near = near_;
   open(std::move(spec), signature(), now);
   take_line();
 }
@@ -32,7 +42,7 @@ void HostedCall::take_line() {
     return;
   }
   unknown_ = 0;
-  assignment_.line->begin(assignment_.number, encode(signature()), work_in_memory().parts());
+  assignment_.line->begin(assignment_.number, encode(signature()), work_in_memory_->parts());
   calls_.ring();
 }
 
@@ -41,7 +51,7 @@ bool HostedCall::advance(Time now) {
     take_line();
     if (!has_line()) return false;
   }
-  LineWork& work = work_in_memory();
+  LineWork& work = *work_in_memory_;
   if (work.is_whole()) {
     if (blame().unheard()) look(now);
     return over() || ScheduledCall::advance(now);
@@ -67,7 +77,7 @@ bool HostedCall::advance(Time now) {
 /// Completes the report. Tells the other ranks of the host about a call that ends without a result.
 void HostedCall::complete_output() {
   Report& report = call_->report;
-  hosts::report_near(report, calls_.group(), work_in_memory(), peers_,
+  hosts::report_near(report, calls_.group(), *work_in_memory_, peers_,
                      element_bytes(call_->arguments.type), submitted_);
   ScheduledCall::complete_output();
   if (report.status == Status::complete) return;
@@ -100,9 +110,9 @@ std::uint64_t HostedCall::lacks() const {
 /// The ranks of the host for which this rank waits; all ranks for which an earlier call waits, if
 /// that has the turn. Bit r: rank r of the communicator.
 std::uint64_t HostedCall::awaited() const {
-  const std::optional<std::uint32_t> turn = work_in_memory().turn();
+  const std::optional<std::uint32_t> turn = work_in_memory_->turn();
   return turn ? calls_.lacked_by({call_->arguments.tag, *turn})
-              : calls_.group().ranks_of(work_in_memory().lacking()) & ~bit(setting_.rank);
+              : calls_.group().ranks_of(work_in_memory_->lacking()) & ~bit(setting_.rank);
 }
 
 /// Data that is in the memory now takes at most so many turns as there are parts, for each place.
@@ -116,12 +126,12 @@ void HostedCall::move(Time now) {
 bool HostedCall::can_move() const {
   if (over() || is_mismatched()) return false;
   if (!has_line()) return calls_.can_assign(name());
-  if (work_in_memory().is_whole()) return blame().unheard() && peers_.has_news();
-  return peers_.has_news() || work_in_memory().can_move();
+  if (work_in_memory_->is_whole()) return blame().unheard() && peers_.has_news();
+  return peers_.has_news() || work_in_memory_->can_move();
 }
 
 std::optional<hosts::Wish> HostedCall::wish() const {
-  return over() || !has_line() ? std::nullopt : work_in_memory().wish();
+  return over() || !has_line() ? std::nullopt : work_in_memory_->wish();
 }
 
 }  // namespace tarpon

@@ -22,18 +22,20 @@ class HostedCall : public ScheduledCall, private hosts::HostWork {
   /// of its constructor.
   HostedCall(const Setting& setting, const std::shared_ptr<PendingCall>& call, Endpoint& endpoint,
              hosts::HostCalls& calls, Time submitted, Time now, Program program);
-  /// Opens the operation of `spec`, and takes a line if there is one.
-  void begin(OperationSpec spec, Time now);
+  /// Opens the operation, and takes a line if there is one. `work`: in the memory; a member of the
+  /// derived class.
+  void begin(LineWork& work, Time now);
 
   const hosts::HostCalls& calls() const { return calls_; }
   const hosts::HostPeers& peers() const { return peers_; }
   const hosts::Assignment& assignment() const { return assignment_; }
   bool has_line() const override { return assignment_.line != nullptr; }
+  /// The ranks with which this rank exchanges no packets: OperationSpec::near.
+  std::uint64_t near() const { return near_; }
 
  private:
   // -- implemented by the derived class
 
-  virtual LineWork& work_in_memory() = 0;
   /// Before the work moves: what packets have brought.
   virtual void take_packets(Time) {}
   /// After the work has moved: what packets may take.
@@ -51,12 +53,13 @@ class HostedCall : public ScheduledCall, private hosts::HostWork {
   void take_line();
   bool look(Time now);
   std::uint64_t awaited() const;
-  const LineWork& work_in_memory() const { return const_cast<HostedCall*>(this)->work_in_memory(); }
 
   hosts::HostCalls& calls_;
   const hosts::HostCalls::OpenCall open_call_{calls_, *this};
   hosts::Assignment assignment_;
   hosts::HostPeers peers_;
+  LineWork* work_in_memory_ = nullptr;
+  std::uint64_t near_ = 0;
 };
 
 }  // namespace tarpon

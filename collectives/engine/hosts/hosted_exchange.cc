@@ -40,15 +40,7 @@ HostedExchange::HostedExchange(const Setting& setting, const std::shared_ptr<Pen
       chunks_(plan.schedule(calls.group().self).chunks),
       exchange_(call_->arguments, calls.group(), peers(), assignment(), plan, setting.world,
                 rail_.data(), [this](Range elements) { return has_come(elements); }) {
-  OperationSpec spec = specify();
-  spec.near = first_ranks(setting.world) & ~bit(setting.rank);
-  for (StageSpec& stage : spec.stages) {
-    stage.closed_by_caller = true;
-    stage.alike = false;  // by multicast the data would go to ranks of other rails
-    for (const SendSpec& send : stage.sends) spec.near &= ~bit(send.peer);
-    for (const ReceiveSpec& receive : stage.receives) spec.near &= ~bit(receive.peer);
-  }
-  begin(std::move(spec), now);
+  begin(exchange_, now);
 }
 
 ExchangePlan HostedExchange::plan_of(const PendingCall& call, const hosts::HostGroup& group) {

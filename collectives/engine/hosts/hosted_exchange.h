@@ -46,7 +46,6 @@ class HostedExchange : public HostedCall {
   static Program program_of(const Setting& setting, const CallArguments& arguments,
                             const hosts::HostGroup& group, const ExchangePlan& plan,
                             const RailBucket& rail);
-  LineWork& work_in_memory() override { return exchange_; }
   void give_packets() override;
   bool has_come(Range elements);
 

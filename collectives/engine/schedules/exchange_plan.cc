@@ -113,7 +113,7 @@ std::uint64_t ExchangePlan::longest() const {
 }
 
 bool ExchangePlan::has_rail_bucket(std::uint32_t self) const {
-  return adds() && hosts() > 1 && (slices_ > 1 || self == root_place());
+  return adds() && hosts() > 1 && uses_rail(self);
 }
 
 std::uint64_t ExchangePlan::rail_offset(std::uint32_t self, std::uint32_t slice) const {
@@ -132,7 +132,7 @@ Schedule ExchangePlan::schedule(std::uint32_t self) const {
   Schedule schedule;
   if (hosts() > 1 && !uses_rails(parts_.collective)) {
     schedule = to_other_hosts(self);
-  } else if (hosts() > 1 && (slices_ > 1 || self == root_place())) {
+  } else if (hosts() > 1 && uses_rail(self)) {
     schedule = along_rail(self);
   }
   if (schedule.stages.empty()) schedule.stages.resize(1);

@@ -1,8 +1,8 @@
 // How a collective beside AllReduce goes through the memory of hosts, and over the network between
 // them.
 //
-// All hosts have as many ranks, at least 2. The ranks of one place in their hosts form a rail, and exchange
-// what their hosts have for each other: each byte reaches a host once.
+// All hosts have as many ranks, at least 2. The ranks of one place in their hosts form a rail. They
+// exchange what their hosts have for each other, so that each byte reaches a host once.
 //   reduce_scatter, reduce      each rank adds up what its host contributes to the ranks of its
 //                               rail; then the rail adds these sums up
 //   all_gather, broadcast       the data of a rank goes along its rail; then each rank of the rail
@@ -86,6 +86,8 @@ class ExchangePlan {
   bool has_one_part() const { return parts_.parts.empty(); }
   /// The rail of the root.
   std::uint32_t root_place() const;
+  /// Whether the rail of `self` carries data.
+  bool uses_rail(std::uint32_t self) const { return slices_ > 1 || self == root_place(); }
   std::uint64_t longest() const;
   Schedule along_rail(std::uint32_t self) const;
   Schedule to_other_hosts(std::uint32_t self) const;
