@@ -1,6 +1,7 @@
 """Collectives and messages of the c10d backend "tarpon", beside results that are computed here."""
 
 import datetime
+import gc
 import os
 import signal
 import sys
@@ -543,6 +544,78 @@ def bad_input():
     return [check.wrong, check.failed]
 
 
+def sparse_that_fails():
+    """Later calls match, whatever ends the first of the three calls of a sparse all_reduce."""
+    from tarpon_torch.reductions import SparseSum
+    from tarpon_torch.work import TarponWork
+
+    check = Check()
+    rank, world = check.rank, check.world
+    group = dist.distributed_c10d._get_default_group()
+    late = dist.new_group(timeout=datetime.timedelta(seconds=1))
+    last = rank == world - 1
+
+    def sparse():
+        return torch.sparse_coo_tensor([[rank]], [1.0], (world,))
+
+    def matches(name, group=None):
+        tensor = torch.tensor([float(rank)])
+        dist.broadcast(tensor, 1, group=group)
+        check.true(f"the call after: {name}", int(tensor) == 1)
+
+    def no_memory(*_):
+        raise MemoryError("no memory for the elements")
+
+    def interrupted_wait(_):
+        raise KeyboardInterrupt
+
+    average = dist.ReduceOp.AVG if last else dist.ReduceOp.SUM
+    for name, start, *texts in (
+        ("a dense tensor", lambda: dist.all_reduce(torch.ones(1) if last else sparse()), "mismatch"),
+        ("refused", lambda: dist.all_reduce(sparse(), average), "of sparse tensors", "refused the call"),
+        ("no tensor", lambda: group.allreduce([None if last else sparse()]).wait(), "NoneType", "refused"),
+        (
+            "shapes",
+            lambda: dist.all_reduce(torch.sparse_coo_tensor([[0]], [1.0], (1 + rank,))),
+            "tensors of one shape",
+        ),
+    ):
+        check.fails(name, start, *texts)
+        matches(name)
+    expect = SparseSum.expect
+    if last:
+        SparseSum.expect = no_memory
+    try:
+        check.fails("no memory", lambda: dist.all_reduce(sparse()), "rank 2 refused the call")
+    except MemoryError:
+        check.true("no memory at the last rank", last)
+    SparseSum.expect = expect
+    matches("no memory")
+    wait = TarponWork.wait
+    if last:
+        TarponWork.wait = interrupted_wait
+    try:
+        check.fails("interrupted", lambda: dist.all_reduce(sparse()), "rank 2 refused the call")
+    except KeyboardInterrupt:
+        check.true("interrupted at the last rank", last)
+    TarponWork.wait = wait
+    matches("interrupted")
+    if last:
+        time.sleep(1.5)
+    check.fails("late", lambda: dist.all_reduce(sparse(), group=late), f"rank {world - 1}", "late", "deadline")
+    dist.barrier()
+    matches("late", late)
+    gc.collect()
+    gc.disable()
+    tensor = sparse()
+    dist.all_reduce(tensor)
+    dist.barrier()
+    check.true("no cycle", not any(type(each) is SparseSum for each in gc.get_objects()))
+    gc.enable()
+    check.equal("sparse", tensor.to_dense(), torch.ones(world))
+    return check.wrong
+
+
 def monitored():
     check = Check()
     rank = check.rank
@@ -653,6 +726,10 @@ def test_bad_input():
     assert len(failed) == BAD_INPUTS, failed
 
 
+def test_sparse_that_fails():
+    _expect_right("sparse_that_fails", 3)
+
+
 def test_monitored():
     _expect_right("monitored", 4)
 
@@ -682,6 +759,7 @@ FUNCTIONS = {
         objects,
         in_groups,
         bad_input,
+        sparse_that_fails,
         monitored,
         aborted,
         late,
@@ -699,6 +777,7 @@ TESTS = {
     "objects": test_objects,
     "groups": test_groups,
     "bad_input": test_bad_input,
+    "sparse_that_fails": test_sparse_that_fails,
     "monitored": test_monitored,
     "aborted": test_aborted,
     "late": test_late,

@@ -1,6 +1,6 @@
 """The memory of calls: tensors as one piece of host memory, which the library reads or writes."""
 
-from typing import Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -36,8 +36,7 @@ class Block:
         self._copy: Optional[torch.Tensor] = None
         first = self.tensors[0]
         for tensor in self.tensors:
-            if not isinstance(tensor, torch.Tensor):
-                raise TarponError(f"a {type(tensor).__name__} in place of a tensor: give a tensor")
+            expect_tensor(tensor)
             _check(tensor, first)
         self.dtype: torch.dtype = first.dtype
         self.device: torch.device = first.device
@@ -96,6 +95,12 @@ class Block:
         sizes: List[int] = [tensor.numel() for tensor in self.tensors]
         for part, tensor in zip(self._copy.split(sizes), self.tensors):
             yield part.view(tensor.shape), tensor
+
+
+def expect_tensor(thing: Any) -> None:
+    """Errors: TarponError."""
+    if not isinstance(thing, torch.Tensor):
+        raise TarponError(f"a {type(thing).__name__} in place of a tensor: give a tensor")
 
 
 def _check(tensor: torch.Tensor, first: torch.Tensor) -> None:

@@ -37,6 +37,15 @@ BACKEND = "tarpon"
 # Of monitored_barrier(): the next collective of a rank that misses one is not mistaken for it.
 _MONITORED_TAG = 1
 
+# Of aborted calls that no rank could run.
+_CAUSES_AT_THE_START = (
+    lib.CAUSE_MISMATCH,
+    lib.CAUSE_ARGUMENT,
+    lib.CAUSE_DEADLINE,
+    lib.CAUSE_MEMORY,
+    lib.CAUSE_EXCEPTION,
+)
+
 Started = Callable[..., Call]  # gets `deadline` and `ended`
 
 
@@ -106,9 +115,9 @@ class ProcessGroupTarpon(dist.ProcessGroup):
         return self._start([start], parts, timeout_of(opts), finish=copy)
 
     def _allreduce_sparse(self, tensor: torch.Tensor, opts: Any) -> TarponWork:
-        """Waits for the others' numbers of elements. Then two calls gather the elements."""
+        """A call gathers the numbers of elements, and this waits for it. Two more gather the elements."""
         sums: List[SparseSum] = []
-        gathered: List[Call] = []
+        left = 2
         timeout = timeout_of(opts)
 
         def gather_shapes(**end: Any) -> Call:
@@ -117,13 +126,20 @@ class ProcessGroupTarpon(dist.ProcessGroup):
             sums.append(SparseSum(tensor, self.communicator.world_size))
             return self._gathered(sums[0].shapes, sums[0].shape, **end)
 
-        self._start([gather_shapes], [], timeout).wait()
-        total = sums[0]
-        total.expect()
+        shapes = self._start([gather_shapes], [], timeout)
+        try:
+            shapes.wait()
+            total = sums[0]
+            total.expect()
+        except BaseException as error:  # also Ctrl-C
+            if not _others_made_one_call(shapes):
+                self._start(2 * [functools.partial(_fail, repr(error))], [], timeout)
+            raise
 
-        def add_up(call: Call) -> None:
-            gathered.append(call)
-            if len(gathered) == 2:
+        def add_up(_: Call) -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
                 total.add_up()
 
         indices = functools.partial(self._gathered, total.all_indices, total.indices.t())
@@ -366,9 +382,10 @@ class ProcessGroupTarpon(dist.ProcessGroup):
         finish: Callable[[Call], None] = lambda call: None,
     ) -> Tuple[TarponWork, Dict[str, Any]]:
         """A work, and the deadline and the function that each of its calls gets."""
-        outcome = Outcome(calls, outputs)
+        work = TarponWork(Outcome(calls, outputs), outputs)
 
         def ended(call: Call) -> None:
+            work.report = call.report
             self.last_report = call.report or self.last_report
             error = call.error
             try:
@@ -376,10 +393,10 @@ class ProcessGroupTarpon(dist.ProcessGroup):
                     finish(call)
             except Exception as failed:
                 error = failed
-            outcome.end(error)
+            work.end(error)
 
         deadline = self._timeout if timeout is None else timeout
-        return TarponWork(outcome, outputs), {"deadline": deadline, "ended": ended}
+        return work, {"deadline": deadline, "ended": ended}
 
     def _made(self, start: Started, end: Dict[str, Any]) -> Call:
         try:
@@ -400,6 +417,19 @@ class ProcessGroupTarpon(dist.ProcessGroup):
         communicator = getattr(self, "communicator", None)
         if communicator is not None:
             communicator.close()
+
+
+def _others_made_one_call(shapes: TarponWork) -> bool:
+    """Whether all ranks know that a sparse AllReduce ended with its first call: it met another call, or a rank
+    could not make it."""
+    report = shapes.report
+    if report is None or report.has_result:
+        return False
+    return report.status == "mismatch" or report.abort_cause in _CAUSES_AT_THE_START
+
+
+def _fail(why: str, **_: Any) -> Call:
+    raise TarponError(f"the call before it failed: {why}")
 
 
 def _create(

@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 
 from . import library as lib
+from .blocks import expect_tensor
 from .library import TarponError
 
 Tensors = Union[torch.Tensor, Sequence[torch.Tensor]]
@@ -35,20 +36,26 @@ def tensors_of(tensors: Tensors) -> List[torch.Tensor]:
     return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
 
 
-def only_tensor(tensors: Any) -> Any:
+def only_tensor(tensors: Any) -> torch.Tensor:
     """c10d gives a list with an item for each tensor of this rank."""
-    if isinstance(tensors, torch.Tensor):
-        return tensors
-    if len(tensors) != 1:
-        raise TarponError(f"{len(tensors)} tensors of one rank: give one")
-    return tensors[0]
+    tensor = _only_item(tensors)
+    expect_tensor(tensor)
+    return tensor
+
+
+def _only_item(items: Any) -> Any:
+    if not isinstance(items, (list, tuple)):
+        return items
+    if len(items) != 1:
+        raise TarponError(f"{len(items)} tensors of one rank: give one")
+    return items[0]
 
 
 def only_list(lists: Any) -> List[torch.Tensor]:
     """The list of that one item, which c10d also gives alone."""
     if all(isinstance(each, torch.Tensor) for each in lists):
         return list(lists)
-    return list(only_tensor(lists))
+    return list(_only_item(lists))
 
 
 def is_sparse(tensors: Sequence[Any]) -> bool:

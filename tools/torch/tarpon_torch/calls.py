@@ -29,6 +29,7 @@ class Report:
     """What became of one call at this rank."""
 
     status: str  # "complete", "partial", "late_self", "peer_late", ...
+    abort_cause: int  # tarpon_abort_cause, of aborted calls
     tag: int
     operation: int  # number of the call within its tag
     bounded: bool
@@ -67,6 +68,7 @@ def _read_report(handle: ctypes.c_void_p) -> Report:
     lib.check(library.tarpon_report_summary(handle, ctypes.byref(summary)))
     return Report(
         status=library.tarpon_status_name(summary.status).decode(),
+        abort_cause=summary.abort_cause,
         tag=summary.tag,
         operation=summary.operation,
         bounded=summary.mode == lib.BOUNDED,
@@ -207,7 +209,8 @@ class Call:
         except Exception as error:
             self.error = self.error or error
         if self.error is not None:
-            self.error.__traceback__ = None  # its frames refer to this call
+            # Its frames, and those of errors before it, refer to this call, or to its tensors.
+            self.error.__traceback__ = self.error.__context__ = self.error.__cause__ = None
 
     def is_over(self) -> bool:
         """Whether the library needs the memory no more. REQUIRES: end() has returned."""

@@ -8,7 +8,7 @@ from typing import Deque, List, Optional
 import torch
 from torch._C._distributed_c10d import Work
 
-from .calls import Outcome
+from .calls import Outcome, Report
 from .library import TarponError
 from .messages import Message
 
@@ -23,7 +23,12 @@ class TarponWork(Work):
         self._outcome = outcome
         self._tensors = tensors
         self._asked = False
+        self.report: Optional[Report] = None  # of its call that ended last
         self.message: Optional[Message] = None  # of a receive
+
+    def end(self, error: Optional[Exception]) -> None:
+        """One of its calls has ended."""
+        self._outcome.end(error)
 
     def is_done_with(self) -> bool:
         """Whether its calls are over, and C++ has what it asks for once."""
