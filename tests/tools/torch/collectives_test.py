@@ -634,6 +634,28 @@ def monitored():
     return check.wrong
 
 
+def monitored_beside_a_call():
+    """Its timeout counts although an earlier call waits for the same rank."""
+    check = Check()
+    group = dist.new_group(timeout=datetime.timedelta(seconds=20))
+    store = dist.distributed_c10d._get_default_store()
+    value = torch.ones(1)
+    if check.rank == 1:
+        store.wait(["told 0", "told 2"])
+        dist.all_reduce(value, group=group)
+    else:
+        pending = dist.all_reduce(value, group=group, async_op=True)
+        check.fails(
+            "named",
+            lambda: group.monitored_barrier(datetime.timedelta(seconds=0.5)),
+            "Rank 1 failed to pass monitoredBarrier in 500 ms",
+        )
+        store.set(f"told {check.rank}", "")
+        pending.wait()
+    check.equal("the call before", value, torch.full((1,), 3.0))
+    return check.wrong
+
+
 def aborted():
     """Rank 0 ends what the others wait for."""
     check = Check()
@@ -732,6 +754,7 @@ def test_sparse_that_fails():
 
 def test_monitored():
     _expect_right("monitored", 4)
+    _expect_right("monitored_beside_a_call", 3)
 
 
 def test_aborted():
@@ -761,6 +784,7 @@ FUNCTIONS = {
         bad_input,
         sparse_that_fails,
         monitored,
+        monitored_beside_a_call,
         aborted,
         late,
     )

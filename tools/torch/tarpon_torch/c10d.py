@@ -330,13 +330,18 @@ class ProcessGroupTarpon(dist.ProcessGroup):
         return self._start([self._collectives.barrier], [], timeout_of(opts))
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-        """Errors: TarponError names the ranks that did not come, the first one alone unless
-        `wait_all_ranks`. All ranks know them, not only rank 0."""
+        """Waits for no earlier call. Errors: TarponError, on all ranks, names the ranks that did not come;
+        without `wait_all_ranks` the first of them."""
         given = timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else timeout
         seconds = self._timeout if given is None or given < 0 else given
-        barrier = functools.partial(self._collectives.barrier, tag=_MONITORED_TAG)
+
+        def start(**end: Any) -> Call:
+            barrier = self._collectives.barrier(tag=_MONITORED_TAG, **end)
+            barrier.is_ordered = False  # its timeout counts from now on, whatever began before it
+            return barrier
+
         try:
-            self._start([barrier], [], seconds).wait()
+            self._start([start], [], seconds).wait()
         except CallError as error:
             raise TarponError(self._missing_text(error, seconds, wait_all_ranks)) from error
 
