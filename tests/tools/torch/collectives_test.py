@@ -25,7 +25,7 @@ TYPES = (
 )
 MOVED_TYPES = (*TYPES, torch.bool, torch.complex64, torch.complex128)
 COUNTS = (0, 1, 7, 5000)
-BAD_INPUTS = 17
+BAD_INPUTS = 26
 
 
 def values(rank, count, dtype, shift=0):
@@ -308,7 +308,21 @@ def messages_that_fail():
     check.fails("no such rank", lambda: group.send([tensor], 5, 0), "rank 5 of 2")
     check.fails("no such sender", lambda: group.recv([tensor], -1, 0), "rank -1 of 2")
     check.fails("tag", lambda: group.send([tensor], 1 - rank, 70_000), "70000")
-    check.fails("layout", lambda: group.send([tensor.to_sparse()], 1 - rank, 0), "layout")
+    check.fails("any", lambda: group.recv_anysource([tensor.to_sparse()], 0), "layout")
+    dist.barrier()
+    for name, bad, *texts in (
+        ("layout", [tensor.to_sparse()], "layout"),
+        ("no tensor", [None], "NoneType"),
+        ("two tensors", [tensor, tensor], "2 tensors of one rank"),
+    ):
+        for refuses, transfers in enumerate((group.send, group.recv)):
+            # Of rank 0 this one is refused. Rank 1 is told, and the next message is its own.
+            transfer = transfers if rank == 0 else (group.recv, group.send)[refuses]
+            refused = transfer(bad if rank == 0 else [tensor], 1 - rank, 6)
+            check.fails(name, refused.wait, *(texts if rank == 0 else ["rank 0 refused the call"]))
+            number = torch.full((4,), float(rank))
+            transfer([number], 1 - rank, 6).wait()
+            check.equal(f"the message after: {name}", number, torch.full((4,), float(refuses)))
     dist.barrier()
     if rank == 0:
         check.fails("nobody receives", lambda: group.send([tensor], 1, 1).wait(), "rank 1")
@@ -533,10 +547,24 @@ def bad_input():
         ),
         ("bitwise", lambda: dist.reduce(one, 0, dist.ReduceOp.BAND), "needs integers"),
         ("no tensor", lambda: group.broadcast([None], 0).wait(), "NoneType"),
+        ("no list", lambda: group.broadcast(None, 0).wait(), "NoneType"),
+        ("all_gather into nothing", lambda: group.allgather([[None]], [one]).wait(), "NoneType"),
+        ("all_gather without a list", lambda: group.allgather([None], [one]).wait(), "list of tensors"),
+        (
+            "all_gather of several into nothing",
+            lambda: group.allgather_coalesced([[one, None if last else one]] * world, [one, one]).wait(),
+            "NoneType",
+            refused,
+        ),
+        ("all_reduce of several", lambda: group.allreduce_coalesced([None]).wait(), "NoneType"),
+        ("all_to_all without lists", lambda: group.alltoall(None, None).wait(), "list of tensors"),
+        ("all_to_all without tensors", lambda: group.alltoall([None], [one]).wait(), "NoneType", "list"),
+        ("gather into nothing", lambda: group.gather([[None] * world], [one], rank).wait(), "NoneType"),
     ):
         check.fails(name, start, *texts, everywhere="all_" in name)
         matches(name)
     check.fails("no tensors", lambda: group.allreduce_coalesced([]), "no tensors")
+    check.fails("no pairs", lambda: group.allgather_into_tensor_coalesced([one], []), "an output for each")
     work = dist.all_gather([torch.ones(1)], torch.ones(1), async_op=True)
     check.fails("asynchronous", work.wait, "parts for 1 ranks")
     check.true("exception", "parts for 1 ranks" in str(work.exception()) and not work.is_success())

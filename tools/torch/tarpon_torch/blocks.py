@@ -103,6 +103,13 @@ def expect_tensor(thing: Any) -> None:
         raise TarponError(f"a {type(thing).__name__} in place of a tensor: give a tensor")
 
 
+def count_of(tensors: Sequence[Any]) -> int:
+    """Their elements. Errors: TarponError, for what is no tensor."""
+    for each in tensors:
+        expect_tensor(each)
+    return sum(each.numel() for each in tensors)
+
+
 def _check(tensor: torch.Tensor, first: torch.Tensor) -> None:
     if tensor.layout != torch.strided:
         raise TarponError(f"a tensor has the layout {tensor.layout}: give tensor.to_dense()")

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from . import library as lib
-from .blocks import DEVICES
+from .blocks import DEVICES, count_of, expect_tensor
 from .c10d_arguments import (
     Tensors,
     flat,
@@ -20,7 +20,6 @@ from .c10d_arguments import (
     op_of,
     pairs_of,
     root_of,
-    tensors_of,
     timeout_of,
 )
 from .calls import Call, CallError, Outcome, Report
@@ -52,7 +51,9 @@ Started = Callable[..., Call]  # gets `deadline` and `ended`
 class ProcessGroupTarpon(dist.ProcessGroup):
     """A process group whose collectives run on Tarpon.
 
-    A collective that this rank cannot make ends on all ranks, and its work has the error.
+    If this rank cannot make a call, it ends on all ranks that take part, and its work has the error. Raised at
+    once, because no other rank has such a call: a message of a wrong rank or tag. Raised at once, because the
+    number of calls is open: coalesced calls without tensors, or with fewer outputs than inputs or more.
     """
 
     def __init__(
@@ -93,13 +94,13 @@ class ProcessGroupTarpon(dist.ProcessGroup):
 
     def allreduce(self, tensors: Tensors, opts: Any = None) -> TarponWork:
         """In place. Several tensors are parts of one rank, and all get the result."""
-        own = tensors_of(tensors)
+        own = flat(tensors)
         if len(own) > 1:
             return self._allreduce_parts(own, opts)
         if is_sparse(own):
             return self._allreduce_sparse(own[0], opts)
         return self._start(
-            [lambda **end: self._all_reduce(only_tensor(own), opts, **end)], own, timeout_of(opts)
+            [lambda **end: self._all_reduce(only_tensor(tensors), opts, **end)], own, timeout_of(opts)
         )
 
     def _allreduce_parts(self, parts: List[torch.Tensor], opts: Any) -> TarponWork:
@@ -124,7 +125,7 @@ class ProcessGroupTarpon(dist.ProcessGroup):
             if function_of(op_of(opts)) != lib.SUM:
                 raise TarponError(f"{op_of(opts)} of sparse tensors: use SUM, or tensor.to_dense()")
             sums.append(SparseSum(tensor, self.communicator.world_size))
-            return self._gathered(sums[0].shapes, sums[0].shape, **end)
+            return self._gathered(sums[0].shapes, [sums[0].shape], **end)
 
         shapes = self._start([gather_shapes], [], timeout)
         try:
@@ -142,16 +143,17 @@ class ProcessGroupTarpon(dist.ProcessGroup):
             if left == 0:
                 total.add_up()
 
-        indices = functools.partial(self._gathered, total.all_indices, total.indices.t())
-        values = functools.partial(self._gathered, total.all_values, total.values)
+        indices = functools.partial(self._gathered, total.all_indices, [total.indices.t()])
+        values = functools.partial(self._gathered, total.all_values, [total.values])
         return self._start([indices, values], [tensor], timeout, finish=add_up)
 
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> TarponWork:
         """In place, over each tensor."""
         starts = [functools.partial(self._all_reduce, tensor, opts) for tensor in tensors]
-        return self._start(starts, list(tensors), timeout_of(opts))
+        return self._start(starts, flat(tensors), timeout_of(opts))
 
     def _all_reduce(self, tensor: torch.Tensor, opts: Any, **end: Any) -> Call:
+        expect_tensor(tensor)
         function = function_of(op_of(opts))
         bounded = self._is_bounded(tensor, function)
         if bounded:
@@ -179,16 +181,16 @@ class ProcessGroupTarpon(dist.ProcessGroup):
             function = function_of(op if op is not None else op_of(opts))
             return self._collectives.reduce(only_tensor(tensors), root_of(opts), function, **end)
 
-        return self._start([start], tensors_of(tensors), timeout_of(opts))
+        return self._start([start], flat(tensors), timeout_of(opts))
 
     def reduce_scatter(self, outputs: Tensors, inputs: Any, opts: Any = None) -> TarponWork:
         def start(**end: Any) -> Call:
             parts = only_list(inputs)
-            sizes = [part.numel() for part in parts]
+            sizes = [count_of([part]) for part in parts]
             function = function_of(op_of(opts))
             return self._collectives.reduce_scatter(only_tensor(outputs), parts, sizes, function, **end)
 
-        return self._start([start], tensors_of(outputs), timeout_of(opts))
+        return self._start([start], flat(outputs), timeout_of(opts))
 
     def _reduce_scatter_base(
         self, output: torch.Tensor, input: torch.Tensor, opts: Any = None
@@ -204,7 +206,7 @@ class ProcessGroupTarpon(dist.ProcessGroup):
             return self._collectives.reduce_scatter(output, [input], sizes, function, **end)
 
         starts = [functools.partial(start, *pair) for pair in pairs_of(outputs, inputs)]
-        return self._start(starts, list(outputs), timeout_of(opts))
+        return self._start(starts, flat(outputs), timeout_of(opts))
 
     # -- copies
 
@@ -212,19 +214,22 @@ class ProcessGroupTarpon(dist.ProcessGroup):
         def start(**end: Any) -> Call:
             return self._collectives.broadcast(only_tensor(tensors), root_of(opts), **end)
 
-        return self._start([start], tensors_of(tensors), timeout_of(opts))
+        return self._start([start], flat(tensors), timeout_of(opts))
 
     def allgather(self, outputs: Any, inputs: Tensors, opts: Any = None) -> TarponWork:
         """The sizes may differ between ranks."""
 
         def start(**end: Any) -> Call:
-            return self._gathered(only_list(outputs), only_tensor(inputs), **end)
+            return self._gathered(only_list(outputs), [only_tensor(inputs)], **end)
 
         return self._start([start], flat(outputs), timeout_of(opts))
 
-    def _gathered(self, outputs: List[torch.Tensor], input: torch.Tensor, **end: Any) -> Call:
-        sizes = [output.numel() for output in outputs]
-        return self._collectives.all_gather(outputs, [input], sizes, **end)
+    def _gathered(
+        self, outputs: Sequence[Tensors], inputs: Sequence[torch.Tensor], **end: Any
+    ) -> Call:
+        """`outputs`: a tensor of each rank, or a list of them."""
+        sizes = [count_of(flat(parts)) for parts in outputs]
+        return self._collectives.all_gather(flat(outputs), inputs, sizes, **end)
 
     def allgather_coalesced(
         self,
@@ -233,13 +238,8 @@ class ProcessGroupTarpon(dist.ProcessGroup):
         opts: Any = None,
     ) -> TarponWork:
         """`output_lists`: a list for each rank, with tensors of the sizes of its `inputs`."""
-        outputs = flat(output_lists)
-
-        def start(**end: Any) -> Call:
-            sizes = [sum(part.numel() for part in parts) for parts in output_lists]
-            return self._collectives.all_gather(outputs, inputs, sizes, **end)
-
-        return self._start([start], outputs, timeout_of(opts))
+        start = functools.partial(self._gathered, output_lists, inputs)
+        return self._start([start], flat(output_lists), timeout_of(opts))
 
     def _allgather_base(
         self, output: torch.Tensor, input: torch.Tensor, opts: Any = None
@@ -254,21 +254,21 @@ class ProcessGroupTarpon(dist.ProcessGroup):
             return self._collectives.all_gather([output], [input], sizes, **end)
 
         starts = [functools.partial(start, *pair) for pair in pairs_of(outputs, inputs)]
-        return self._start(starts, list(outputs), timeout_of(opts))
+        return self._start(starts, flat(outputs), timeout_of(opts))
 
     def gather(self, outputs: Any, inputs: Tensors, opts: Any) -> TarponWork:
         def start(**end: Any) -> Call:
             parts = only_list(outputs) if outputs else []
             return self._collectives.gather(parts, only_tensor(inputs), root_of(opts), **end)
 
-        return self._start([start], flat(outputs), timeout_of(opts))
+        return self._start([start], flat([] if outputs is None else outputs), timeout_of(opts))
 
     def scatter(self, outputs: Tensors, inputs: Any, opts: Any) -> TarponWork:
         def start(**end: Any) -> Call:
             parts = only_list(inputs) if inputs else []
             return self._collectives.scatter(only_tensor(outputs), parts, root_of(opts), **end)
 
-        return self._start([start], tensors_of(outputs), timeout_of(opts))
+        return self._start([start], flat(outputs), timeout_of(opts))
 
     def alltoall_base(
         self,
@@ -293,31 +293,30 @@ class ProcessGroupTarpon(dist.ProcessGroup):
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
     ) -> TarponWork:
         def start(**end: Any) -> Call:
-            sizes = [[part.numel() for part in parts] for parts in (outputs, inputs)]
+            sizes = [[count_of([part]) for part in only_list(parts)] for parts in (outputs, inputs)]
             return self._collectives.all_to_all_uneven(outputs, inputs, *sizes, **end)
 
-        return self._start([start], list(outputs), timeout_of(opts))
+        return self._start([start], flat(outputs), timeout_of(opts))
 
     # -- messages
 
     def send(self, tensors: Tensors, to: int, tag: int = 0) -> TarponWork:
-        send = functools.partial(self.communicator.messages.send, only_tensor(tensors), to, tag)
-        return self._start_message(send, [])
+        tensor = functools.partial(only_tensor, tensors)
+        return self._start_message(functools.partial(self.communicator.messages.send, tensor, to, tag), [])
 
     def recv(self, tensors: Tensors, sender: int, tag: int = 0) -> TarponWork:
-        receive = self.communicator.messages.receive
-        return self._start_message(
-            functools.partial(receive, only_tensor(tensors), sender, tag), tensors_of(tensors)
-        )
+        tensor = functools.partial(only_tensor, tensors)
+        receive = functools.partial(self.communicator.messages.receive, tensor, sender, tag)
+        return self._start_message(receive, flat(tensors))
 
     def recv_anysource(self, tensors: Tensors, tag: int = 0) -> TarponWork:
-        receive = self.communicator.messages.receive_from_any
-        return self._start_message(functools.partial(receive, only_tensor(tensors), tag), tensors_of(tensors))
+        tensor = functools.partial(only_tensor, tensors)
+        receive = functools.partial(self.communicator.messages.receive_from_any, tensor, tag)
+        return self._start_message(receive, flat(tensors))
 
     def _start_message(
         self, start: Callable[..., Message], received: List[torch.Tensor]
     ) -> TarponWork:
-        """A message has no number: errors of this rank are raised at once."""
         work, end = self._expect(1, received, None)
         message = start(**end)
         work.message = message if received else None

@@ -32,10 +32,6 @@ def function_of(op: Any) -> int:
     raise TarponError(f"{op} is not supported: use one of {names}")
 
 
-def tensors_of(tensors: Tensors) -> List[torch.Tensor]:
-    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-
-
 def only_tensor(tensors: Any) -> torch.Tensor:
     """c10d gives a list with an item for each tensor of this rank."""
     tensor = _only_item(tensors)
@@ -53,9 +49,17 @@ def _only_item(items: Any) -> Any:
 
 def only_list(lists: Any) -> List[torch.Tensor]:
     """The list of that one item, which c10d also gives alone."""
-    if all(isinstance(each, torch.Tensor) for each in lists):
+    _expect_list(lists)
+    if lists and all(isinstance(each, torch.Tensor) for each in lists):
         return list(lists)
-    return list(_only_item(lists))
+    tensors = _only_item(lists)
+    _expect_list(tensors)
+    return list(tensors)
+
+
+def _expect_list(thing: Any) -> None:
+    if not isinstance(thing, (list, tuple)):
+        raise TarponError(f"a {type(thing).__name__} in place of a list of tensors: give a list")
 
 
 def is_sparse(tensors: Sequence[Any]) -> bool:
@@ -93,8 +97,8 @@ def root_of(options: Any) -> int:
     return options if isinstance(options, int) else options.rootRank
 
 
-def flat(tensors: Any) -> List[torch.Tensor]:
-    """Of a list of tensors, or of lists of them."""
-    if isinstance(tensors, torch.Tensor):
-        return [tensors]
-    return [each for part in tensors for each in flat(part)]
+def flat(items: Any) -> List[Any]:
+    """The items of a list, or of lists, or the one item; whether they are tensors or not."""
+    if not isinstance(items, (list, tuple)):
+        return [items]
+    return [each for part in items for each in flat(part)]

@@ -17,6 +17,14 @@ from .threads import Latch, callbacks, run_pytorch
 
 MAX_RANKS = 64
 
+Ended = Callable[["Call"], None]
+
+
+def check_rank(name: str, rank: int, world_size: int) -> None:
+    """Errors: TarponError, where there is no such rank."""
+    if not 0 <= rank < world_size:
+        raise TarponError(f"{name} {rank} of {world_size} ranks: give one from 0 to {world_size - 1}")
+
 
 def ranks_of(mask: int) -> List[int]:
     if mask == 0:  # nearly always
@@ -94,7 +102,7 @@ class Call:
         self,
         start: str,
         arguments: Union[lib.Arguments, lib.CollectiveArguments, lib.Message],
-        ended: Callable[["Call"], None],
+        ended: Ended,
         *,
         input: Optional[Block] = None,
         output: Optional[Block] = None,

@@ -3,16 +3,14 @@
 Lists of tensors are parts of one block. All ranks make the same calls in the same order.
 """
 
-from typing import Callable, List, Optional, Sequence
+from typing import List, Optional, Sequence
 
 import torch
 
 from . import library as lib
-from .blocks import Block, type_to_move, type_to_reduce
-from .calls import Call
+from .blocks import Block, count_of, type_to_move, type_to_reduce
+from .calls import Call, Ended, check_rank
 from .library import TarponError, microseconds
-
-Ended = Callable[[Call], None]
 
 
 class Collectives:
@@ -185,7 +183,7 @@ class Collectives:
         *,
         root: int = 0,
     ) -> Call:
-        self._check_root(root)
+        check_rank("root", root, self._world_size)
         if input is not None and output is not None and input.dtype != output.dtype:
             raise TarponError(
                 f"an input of {input.dtype} and an output of {output.dtype}: give tensors of one type"
@@ -197,12 +195,6 @@ class Collectives:
             deadline_us=microseconds(deadline),
         )
         return Call("tarpon_collective_start", arguments, ended, input=input, output=output)
-
-    def _check_root(self, root: int) -> None:
-        if not 0 <= root < self._world_size:
-            raise TarponError(
-                f"root {root} of {self._world_size} ranks: give one from 0 to {self._world_size - 1}"
-            )
 
     @staticmethod
     def _add_up(call: Call, block: Block, function: int) -> None:
@@ -243,8 +235,8 @@ class Collectives:
                     f"{len(tensors)} {name} at rank {self._rank}: give them at root {root} alone"
                 )
             return None
-        if [tensor.numel() for tensor in tensors] != self._world_size * [own.count]:
-            sizes: List[int] = [tensor.numel() for tensor in tensors]
+        sizes: List[int] = [count_of([tensor]) for tensor in tensors]
+        if sizes != self._world_size * [own.count]:
             raise TarponError(
                 f"{name} of {sizes} elements at root {root}: give one of {own.count} for each of the "
                 f"{self._world_size} ranks, or use all_gather or all_to_all for different sizes"
@@ -263,7 +255,7 @@ def _set_sizes(call: Call, sizes: Sequence[int], scale: int) -> None:
 
 def even_parts(tensor: torch.Tensor, world_size: int) -> List[int]:
     """The elements of each part of `tensor`. Errors: TarponError."""
-    count = tensor.numel()
+    count = count_of([tensor])
     if count % world_size != 0:
         raise TarponError(
             f"a tensor of {count} elements has no {world_size} equal parts: give one of a multiple of "

@@ -119,6 +119,7 @@ class Message(ctypes.Structure):
         ("peer", ctypes.c_uint32),
         ("tag", ctypes.c_uint32),
         ("deadline_us", ctypes.c_int64),
+        ("refusal", ctypes.c_char_p),
     ]
 
 
