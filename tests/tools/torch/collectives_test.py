@@ -1,5 +1,6 @@
 """Collectives and messages of the c10d backend "tarpon", beside results that are computed here."""
 
+import collections
 import datetime
 import gc
 import os
@@ -7,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+import weakref
 
 import ranks
 import torch
@@ -716,6 +718,54 @@ def late():
     return check.wrong
 
 
+def works():
+    """What is kept of works that nobody asks."""
+    from tarpon_torch import work as module
+    from tarpon_torch.calls import Outcome
+
+    class TakenByOthers(collections.deque):
+        def popleft(self):
+            raise IndexError
+
+    check = Check()
+    module._TENSOR_SECONDS = 0.0
+    works = module.Works()
+
+    def kept():
+        tensor = torch.ones(1)
+        work = module.TarponWork(Outcome(1), [tensor])
+        works.keep(work)
+        return work, weakref.ref(tensor)
+
+    held, of_held = kept()
+    of_pending = kept()[1]
+    ended, of_ended = kept()
+    held.end(None)
+    ended.end(None)
+    del ended
+    time.sleep(0.01)
+    for _ in range(4):
+        kept()
+    check.true("a work that is over", of_ended() is None)
+    check.true("one that has not ended", of_pending() is not None)
+    check.true("one that is held", of_held() is not None and held.result()[0] is of_held())
+    works._works = TakenByOthers(works._works)
+    kept()
+    check.true("another thread takes works", len(works._works) > 0)
+
+    class OfOthers(Exception):
+        def __new__(cls, *, text):
+            return super().__new__(cls, text)
+
+        def __init__(self, *, text):
+            super().__init__(text)
+
+    held, _ = kept()
+    held.end(OfOthers(text="no disk"))
+    check.fails("an error of others", held.wait, "OfOthers: no disk")
+    return check.wrong
+
+
 def _expect_right(name, world):
     for wrong in ranks.run(name, world):
         assert wrong == [], wrong
@@ -769,6 +819,10 @@ def test_groups():
     _expect_right("in_groups", 4)
 
 
+def test_works():
+    _expect_right("works", 1)
+
+
 def test_bad_input():
     results = ranks.run("bad_input", 3)
     assert [wrong for wrong, _ in results] == [[], [], []], results
@@ -809,6 +863,7 @@ FUNCTIONS = {
         forms,
         objects,
         in_groups,
+        works,
         bad_input,
         sparse_that_fails,
         monitored,
@@ -828,6 +883,7 @@ TESTS = {
     "forms": test_forms,
     "objects": test_objects,
     "groups": test_groups,
+    "works": test_works,
     "bad_input": test_bad_input,
     "sparse_that_fails": test_sparse_that_fails,
     "monitored": test_monitored,

@@ -82,8 +82,8 @@ from tarpon_torch.calls import Outcome
 def late(_):
     time.sleep(12)
     print(int(torch.ones(3).sum()), flush=True)
-outcome = Outcome(1, None)
-future = outcome.future.then(late)
+outcome = Outcome(1)
+future = outcome.future_of(None).then(late)
 Communicator.connect(None, 0, 1, 10.0).allreduce(
     torch.ones(3), 0, deadline=10.0, ended=lambda call: outcome.end(call.error))
 outcome.wait()

@@ -317,9 +317,13 @@ class ProcessGroupTarpon(dist.ProcessGroup):
     def _start_message(
         self, start: Callable[..., Message], received: List[torch.Tensor]
     ) -> TarponWork:
-        work, end = self._expect(1, received, None)
-        message = start(**end)
-        work.message = message if received else None
+
+        def note_source(message: Call) -> None:
+            if received:
+                work.source = message.arguments.peer
+
+        work, end = self._expect(1, received, None, note_source)
+        start(**end)
         self._works.keep(work)
         return work
 
@@ -386,7 +390,7 @@ class ProcessGroupTarpon(dist.ProcessGroup):
         finish: Callable[[Call], None] = lambda call: None,
     ) -> Tuple[TarponWork, Dict[str, Any]]:
         """A work, and the deadline and the function that each of its calls gets."""
-        work = TarponWork(Outcome(calls, outputs), outputs)
+        work = TarponWork(Outcome(calls), outputs)
 
         def ended(call: Call) -> None:
             work.report = call.report

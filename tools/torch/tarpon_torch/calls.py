@@ -272,21 +272,18 @@ def begin_all(job: ctypes.c_void_p, calls: Sequence[Call]) -> None:
 
 
 class Outcome:
-    """The end of several calls, which fails with the first error.
+    """The end of several calls, which fails with the first error."""
 
-    Callbacks of `future` run on a thread of their own, and may wait for other calls.
-    """
-
-    def __init__(self, calls: int, value: Any):
+    def __init__(self, calls: int):
         self._left = calls
         self._lock = threading.Lock()
         self._over = Latch()
         self._error: Optional[Exception] = None
         self._ended: "torch.futures.Future[Any]" = torch.futures.Future()
-        self.future = self.future_of(value)
 
     def future_of(self, value: Any) -> "torch.futures.Future[Any]":
-        """A further future that this end completes, with `value`."""
+        """A future that this end completes, with `value`. Its callbacks run on a thread of their own, and may
+        wait for other calls. Where the calls are over, they run at once."""
         # An error that set_exception() sets shows in Python alone. C++ sees that of a callback. It runs
         # inside end(); a cycle through a future of C++ would keep the value for ever, if no end came.
         own = weakref.ref(self)
@@ -302,7 +299,10 @@ class Outcome:
         error = self._error
         if error is None:
             return None
-        fresh = type(error).__new__(type(error), *error.args)
+        try:
+            fresh = type(error).__new__(type(error), *error.args)
+        except Exception:  # a class of others, which takes other arguments
+            return TarponError(f"{type(error).__name__}: {error}")
         fresh.__dict__.update(error.__dict__)
         return fresh
 

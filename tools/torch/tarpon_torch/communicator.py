@@ -189,7 +189,7 @@ class Communicator:
         self, tensor: torch.Tensor, function: int, *, tag: int = 0, deadline: float
     ) -> Report:
         """An exact call; returns when it has ended. Errors: CallError, TarponError."""
-        outcome = Outcome(1, None)
+        outcome = Outcome(1)
         reports: List[Optional[Report]] = []
 
         def ended(call: Call) -> None:

@@ -90,7 +90,7 @@ class BoundedHook:
         self._late_self = False  # peers have ended a call of this step without this rank
         self._owners = Owners(communicator.world_size)
         # Of a backward pass: over when its last bucket has begun and all of its calls have ended.
-        self._pass = Outcome(1, None)
+        self._pass = Outcome(1)
         self._own = communicator.rank  # its first number
         # First numbers of ranks, by their present ones.
         self._ranks: List[int] = list(range(communicator.world_size))
@@ -107,7 +107,7 @@ class BoundedHook:
     def __call__(self, state: Any, bucket: "dist.GradBucket") -> "torch.futures.Future[Any]":
         if bucket.index() == 0 or self._open is None:
             self._begin_step()
-            self._pass = Outcome(1, None)
+            self._pass = Outcome(1)
         self._follower.note(bucket)
         tensor, is_last = bucket.buffer(), bucket.is_last()
         calls = []
@@ -282,7 +282,7 @@ class BoundedHook:
         assert step is not None
         step.followed = True
         buckets = self._follower.empty_buckets()
-        outcome = Outcome(len(buckets), None)
+        outcome = Outcome(len(buckets))
         calls = [
             self._call(tag, bucket, outcome.end, follows=True)
             for tag, bucket in enumerate(buckets)
