@@ -44,7 +44,8 @@ def operation(kind):
 SUM = operation(RedOpType.SUM)
 
 
-def collectives(with_store):
+def prepared(with_store):
+    """The package, and options."""
     from tarpon_torch import torchcomms as backend
 
     imitation = Imitation()
@@ -52,6 +53,11 @@ def collectives(with_store):
     backend.register()
     store = torch.distributed.distributed_c10d._get_default_store() if with_store else None
     options = types.SimpleNamespace(store=store, timeout=datetime.timedelta(seconds=30), hints={})
+    return imitation, options
+
+
+def collectives(with_store):
+    imitation, options = prepared(with_store)
     comm = imitation.new_comm("tarpon", "main", options)
     rank, world = comm.get_rank(), comm.get_size()
     wrong = []
@@ -125,6 +131,44 @@ def collectives(with_store):
     return wrong
 
 
+def names():
+    """Communicators of one name, apart and one after the other."""
+    imitation, options = prepared(with_store=True)
+    comm = imitation.new_comm("tarpon", "main", options)
+    rank = comm.get_rank()
+    wrong = []
+
+    def check(name, part, ranks_of_part):
+        tensor = torch.tensor([float(rank)])
+        part.all_reduce(tensor, SUM, False)
+        if part.get_size() != len(ranks_of_part) or float(tensor) != sum(ranks_of_part):
+            wrong.append([name, part.get_size(), float(tensor)])
+
+    own = [0, 1] if rank < 2 else [2, 3]
+    parts = [comm.split(own, "half", options)]
+    check("halves of one name", parts[0], own)
+    parts.append(comm.split(own, "half", options))
+    check("a second half", parts[1], own)
+    parts.append(comm.split(range(4), "main", options))
+    check("a part named like its parent", parts[2], range(4))
+    parts.append(parts[2].split(own, "half", options))
+    check("half of a part", parts[3], own)
+    check("the first half again", parts[0], own)
+    for part in parts:
+        part.finalize()
+    check("the parent", comm, range(4))
+    comm.finalize()
+    comm = imitation.new_comm("tarpon", "main", options)
+    check("the same name after finalize()", comm, range(4))
+    comm.finalize()
+    return wrong
+
+
+def test_names():
+    for wrong in ranks.run("names", 4):
+        assert wrong == [], wrong
+
+
 def test_collectives():
     for wrong in ranks.run("collectives", 3, {"with_store": True}):
         assert wrong == [], wrong
@@ -141,8 +185,8 @@ def test_launched():
         assert wrong == [], wrong
 
 
-FUNCTIONS = {function.__name__: function for function in (collectives, launched)}
-TESTS = {"collectives": test_collectives, "launched": test_launched}
+FUNCTIONS = {function.__name__: function for function in (collectives, launched, names)}
+TESTS = {"collectives": test_collectives, "launched": test_launched, "names": test_names}
 
 if __name__ == "__main__":
     sys.exit(ranks.main(FUNCTIONS, TESTS))

@@ -52,20 +52,24 @@ class TarponComm:
     def split(
         self, ranks: Sequence[int], name: str, options: Any
     ) -> "Optional[TarponComm]":
-        """All of `ranks` call it. It shares their sockets and threads. None, where this rank is not one of
-        them."""
+        """A communicator of `ranks`, in this order. All of them call it. The part uses the sockets and threads of
+        this communicator. None, where this rank is not in `ranks`."""
         if self.get_rank() not in ranks:
             return None
         part = type(self)()
-        part._connect(self._store, list(ranks).index(self.get_rank()), len(ranks), name, options)
+        members = dist.PrefixStore(",".join(map(str, ranks)), self._store)
+        part._connect(members, list(ranks).index(self.get_rank()), len(ranks), name, options)
         return part
 
     def _connect(
         self, store: Any, rank: int, world_size: int, name: str, options: Any
     ) -> None:
-        self._store, self._name = store, name
-        own = dist.PrefixStore(f"torchcomms/{name}", store)
-        self._group = ProcessGroupTarpon(own, rank, world_size, options.timeout)
+        """The ranks count the communicators of one name, each its own ones: none meets in the keys of another
+        one."""
+        self._name = name
+        number = store.add(f"torchcomms/{name}/rank {rank}", 1)
+        self._store = dist.PrefixStore(f"torchcomms/{name}/{number}", store)
+        self._group = ProcessGroupTarpon(self._store, rank, world_size, options.timeout)
 
     def finalize(self) -> None:
         self._group.shutdown()
