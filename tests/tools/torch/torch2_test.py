@@ -1,5 +1,6 @@
 """The backend with PyTorch 2: DDP, and what 1.13 does not have. Run by torch2.sh."""
 
+import datetime
 import shutil
 import sys
 import tempfile
@@ -53,6 +54,28 @@ def operations():
         dist.recv_object_list(received, 0)
         if received != ["text", {"rank": 0}]:
             wrong.append("send_object_list")
+    if group._get_backend(torch.device("cpu")) is not group or group.supports_splitting:
+        wrong.append("backend")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch changes timeouts of Gloo and NCCL alone
+        dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=60), group)
+    coalescing = dist.distributed_c10d._coalescing_manager
+    after, before = (rank + 1) % world, (rank - 1) % world
+    received = torch.zeros(2)
+    with coalescing(group, torch.device("cpu"), async_ops=True) as batch:  # as of CUDA tensors
+        dist.isend(torch.full((2,), float(rank)), after, group=group)
+        dist.irecv(received, before, group=group)
+    batch.wait()
+    if not bool((received == before).all()):
+        wrong.append("batch")
+    with coalescing(group, torch.device("cpu"), async_ops=True) as batch:
+        group.send([None], after, 0)
+        dist.irecv(received, before, group=group)
+    try:
+        batch.wait()
+        wrong.append("batch that fails")
+    except RuntimeError:
+        pass
     if not group.group_name:
         wrong.append("name")
     dist.destroy_process_group(group)

@@ -56,6 +56,10 @@ class ProcessGroupTarpon(dist.ProcessGroup):
     number of calls is open: coalesced calls without tensors, or with fewer outputs than inputs or more.
     """
 
+    # Of the backend of a device, which in this group is the group.
+    supports_splitting = False
+    supports_coalescing = False
+
     def __init__(
         self, store: Any, rank: int, world_size: int, timeout: datetime.timedelta
     ) -> None:
@@ -72,6 +76,7 @@ class ProcessGroupTarpon(dist.ProcessGroup):
                 "models: use tarpon_torch.bounded_hook(), or average the parameters now and then"
             )
         self._works = Works()
+        self._batch: Optional[TarponWork] = None
         self._name = ""
         self.last_report: Optional[Report] = None  # of the call that ended last
 
@@ -79,6 +84,9 @@ class ProcessGroupTarpon(dist.ProcessGroup):
 
     def getBackendName(self) -> str:  # noqa: N802 (the name is c10d's)
         return BACKEND
+
+    def _get_backend(self, device: torch.device) -> "ProcessGroupTarpon":
+        return self
 
     def setGroupName(self, name: str) -> None:  # noqa: N802
         self._name = name
@@ -89,6 +97,18 @@ class ProcessGroupTarpon(dist.ProcessGroup):
     @property
     def _device_types(self) -> List[torch.device]:
         return [torch.device(device) for device in DEVICES]
+
+    # -- batch_isend_irecv() of torch 2, for CUDA tensors, wants one work for all that begins between these
+
+    def _start_coalescing(self, device: Optional[torch.device] = None) -> None:
+        self._batch = TarponWork(Outcome(1), [])
+
+    def _end_coalescing(self, device_or_works: Any = None) -> TarponWork:
+        batch, self._batch = self._batch, None
+        assert batch is not None
+        batch.end(None)
+        self._works.keep(batch)
+        return batch
 
     # -- reductions
 
@@ -390,7 +410,9 @@ class ProcessGroupTarpon(dist.ProcessGroup):
         finish: Callable[[Call], None] = lambda call: None,
     ) -> Tuple[TarponWork, Dict[str, Any]]:
         """A work, and the deadline and the function that each of its calls gets."""
-        work = TarponWork(Outcome(calls), outputs)
+        work, batch = TarponWork(Outcome(calls), outputs), self._batch
+        if batch is not None:
+            batch.expect(calls)
 
         def ended(call: Call) -> None:
             work.report = call.report
@@ -402,6 +424,8 @@ class ProcessGroupTarpon(dist.ProcessGroup):
             except Exception as failed:
                 error = failed
             work.end(error)
+            if batch is not None:
+                batch.end(error)
 
         deadline = self._timeout if timeout is None else timeout
         return work, {"deadline": deadline, "ended": ended}

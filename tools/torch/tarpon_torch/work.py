@@ -30,6 +30,11 @@ class TarponWork(Work):
         self.report: Optional[Report] = None  # of its call that ended last
         self.source: Optional[int] = None  # the rank whose message came
 
+    def expect(self, calls: int) -> None:
+        """Waits for further calls. REQUIRES: it is not over."""
+        for _ in range(calls):
+            self._outcome.expect_another()
+
     def end(self, error: Optional[Exception]) -> None:
         """One of its calls has ended."""
         self._outcome.end(error)
