@@ -59,6 +59,12 @@ def operations():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch changes timeouts of Gloo and NCCL alone
         dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=60), group)
+    for name in ("uint16", "uint32", "uint64"):
+        # Above the largest number of a signed type of this size.
+        value = torch.tensor([2 ** (int(name[4:]) - 1) + rank], dtype=getattr(torch, name))
+        dist.all_reduce(value, dist.ReduceOp.MAX, group=group)
+        if int(value.numpy()[0]) != 2 ** (int(name[4:]) - 1) + world - 1:
+            wrong.append(name)
     coalescing = dist.distributed_c10d._coalescing_manager
     after, before = (rank + 1) % world, (rank - 1) % world
     received = torch.zeros(2)

@@ -18,6 +18,9 @@ TYPES = {
     torch.uint8: lib.UINT8,
     torch.int16: lib.INT16,
 }
+for _name, _number in (("uint16", lib.UINT16), ("uint32", lib.UINT32), ("uint64", lib.UINT64)):
+    if hasattr(torch, _name):  # since 2.3
+        TYPES[getattr(torch, _name)] = _number
 DEVICES = ("cpu", "cuda")
 
 
@@ -48,7 +51,7 @@ class Block:
 
     @property
     def memory(self) -> torch.Tensor:
-        """The first tensor, or the copy. REQUIRES: open() has returned."""
+        """What the library uses, of a block of one tensor. REQUIRES: open() has returned."""
         return self.tensors[0] if self._copy is None else self._copy
 
     def address(self) -> int:
