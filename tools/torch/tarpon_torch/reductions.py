@@ -61,7 +61,8 @@ class SparseSum:
             self.all_values.append(self.values.new_empty((elements, *self.values.shape[1:])))
 
     def add_up(self) -> None:
-        """REQUIRES: `all_indices`, with a row for each element, and `all_values` are there."""
+        """The sum replaces the tensor's elements. REQUIRES: `all_indices`, with a row for each element, and
+        `all_values` hold the elements of all ranks."""
         with torch.no_grad():
             indices, values = torch.cat(self.all_indices).t(), torch.cat(self.all_values)
             shape = self._tensor.shape
