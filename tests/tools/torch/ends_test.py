@@ -438,6 +438,29 @@ def test_no_thread():
     assert not any("cannot join" in error for error in errors), errors
 
 
+def no_thread_for_a_message():
+    """On rank 1 the system allows no further thread. Its message fails on both ranks, and waits nowhere."""
+
+    def fail(original, thread):
+        if thread.name == "tarpon-end":
+            raise RuntimeError("can't start new thread")
+        original(thread)
+
+    rank, tensor = dist.get_rank(), torch.ones(1)
+    restore = _replace(threading.Thread, "start", fail) if rank == 1 else lambda: None
+    began = time.monotonic()
+    text = _text_of(lambda: dist.irecv(tensor, 1 - rank).wait() if rank == 1 else dist.send(tensor, 1))
+    seconds = time.monotonic() - began
+    restore()
+    return [text, seconds]
+
+
+def test_no_thread_for_a_message():
+    results = ranks.run("no_thread_for_a_message", 2)
+    assert "rank 1 refused" in results[0][0] and "ulimit -u" in results[1][0], results
+    assert max(seconds for _, seconds in results) < LONG_S / 2
+
+
 def daemon_threads():
     """Threads that are inside functions of the library when the interpreter ends."""
     from tarpon_torch.communicator import Communicator
@@ -471,6 +494,7 @@ FUNCTIONS = {
         closed_by_a_signal_handler,
         left_behind,
         no_thread,
+        no_thread_for_a_message,
         told_once,
         forked,
         daemon_threads,
@@ -490,6 +514,7 @@ TESTS = {
     "forked": test_forked,
     "failed_call": test_failed_call_leaves_nothing,
     "no_thread": test_no_thread,
+    "no_thread_for_a_message": test_no_thread_for_a_message,
     "daemon_threads": test_end_beside_daemon_threads,
 }
 

@@ -118,6 +118,8 @@ class Call:
         # result.
         self.ready: Any = None
         self.way_back: Any = None
+        # Of a call that is not ordered: gives its end to the thread that waits for it.
+        self.end_on_thread: Optional[Callable[[Callable[[], None]], None]] = None
         self.arguments = arguments
         self.ended = ended
         self.report: Optional[Report] = None

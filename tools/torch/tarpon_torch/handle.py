@@ -142,6 +142,8 @@ class Handle:
         try:
             self._calls.update(calls)
             for call in calls:
+                if not call.is_ordered:
+                    _take_ender(call)
                 device = call.cuda_device()
                 if device is not None:
                     self._stage(call, device)
@@ -214,7 +216,7 @@ class Handle:
             finally:
                 self._users.pop(user, None)
 
-        _enders.run(end)
+        (call.end_on_thread or _enders.run)(end)
 
     # -- the end
 
@@ -277,6 +279,15 @@ class Handle:
             self._parent._users.pop(self, None)
         _open_handles.discard(self)
         self._ended.open()
+
+
+def _take_ender(call: Call) -> None:
+    """Before it begins. Without a thread it would hold up the calling one: it is refused, and ends there at
+    once."""
+    try:
+        call.end_on_thread = _enders.take()
+    except TarponError as error:
+        call.refuse(error)
 
 
 _open_handles: Set[Handle] = set()

@@ -156,25 +156,27 @@ class Workers:
 
     def __init__(self, name: str):
         self._name = name
-        # The queues of idle threads. What takes one out puts a function into it.
+        # The queues of idle threads. What takes one out puts a function into it, or leaves the thread alone.
         self._idle: "List[queue.SimpleQueue[Optional[Callable[[], None]]]]" = []
         os.register_at_fork(after_in_child=self._idle.clear)
 
     def run(self, work: Callable[[], None]) -> None:
         """Where no further thread can be started, on the calling one."""
         try:
-            works = self._idle.pop()
-        except IndexError:
-            try:
-                return self._start(work)
-            except TarponError:
-                return work()
-        works.put(work)
+            run_there = self.take()
+        except TarponError:
+            return work()
+        run_there(work)
 
-    def _start(self, work: Callable[[], None]) -> None:
-        works: "queue.SimpleQueue[Optional[Callable[[], None]]]" = queue.SimpleQueue()
-        works.put(work)
-        start_thread(self._name, lambda: self._serve(works), lambda: works.put(None))
+    def take(self) -> Callable[[Callable[[], None]], None]:
+        """A thread, which waits for one function: what gives it that, once. Errors: TarponError, where no further
+        thread can be started."""
+        try:
+            return self._idle.pop().put
+        except IndexError:
+            works: "queue.SimpleQueue[Optional[Callable[[], None]]]" = queue.SimpleQueue()
+            start_thread(self._name, lambda: self._serve(works), lambda: works.put(None))
+            return works.put
 
     def _serve(self, works: "queue.SimpleQueue[Optional[Callable[[], None]]]") -> None:
         stopped = False
