@@ -276,6 +276,7 @@ def among_collectives():
 def from_any():
     check = Check()
     rank, world = check.rank, check.world
+    tags = range(10, 30)
     if rank == 0:
         seen = {}
         for _ in range(2 * (world - 1)):
@@ -291,12 +292,21 @@ def from_any():
             work.wait()
         check.true("asynchronous", [int(each) for each in tensors] == list(range(8)))
         check.true("source of a work", works[0]._source_rank() == 1)
+        before = threading.active_count()
+        for tag in tags:
+            dist.recv(torch.zeros(1), tag=tag)
+        until = time.monotonic() + 5
+        while threading.active_count() > before + 5 and time.monotonic() < until:
+            time.sleep(0.01)
+        check.true("no thread for each tag", threading.active_count() <= before + 5)
     else:
         for number in range(2):
             dist.send(torch.tensor([float(rank), float(number)]), 0)
         if rank == 1:
             for number in range(8):
                 dist.send(torch.tensor([float(number)]), 0, tag=3)
+            for tag in tags:
+                dist.send(torch.ones(1), 0, tag=tag)
     dist.barrier()
     return check.wrong
 

@@ -51,9 +51,9 @@ Started = Callable[..., Call]  # gets `deadline` and `ended`
 class ProcessGroupTarpon(dist.ProcessGroup):
     """A process group whose collectives run on Tarpon.
 
-    If this rank cannot make a call, it ends on all ranks that take part, and its work has the error. Raised at
-    once, because no other rank has such a call: a message of a wrong rank or tag. Raised at once, because the
-    number of calls is open: coalesced calls without tensors, or with fewer outputs than inputs or more.
+    If this rank cannot make a call, it ends on all ranks that take part, and its work has the error. It is raised at
+    once where this rank does not know which calls the others make: of a message with a wrong rank or tag, of a receive
+    from any rank, and of coalesced calls without tensors or with another number of outputs than of inputs.
     """
 
     # Of the backend of a device, which in this group is the group.
@@ -338,9 +338,9 @@ class ProcessGroupTarpon(dist.ProcessGroup):
         self, start: Callable[..., Message], received: List[torch.Tensor]
     ) -> TarponWork:
 
-        def note_source(message: Call) -> None:
+        def note_source(message: Any) -> None:
             if received:
-                work.source = message.arguments.peer
+                work.source = message.peer
 
         work, end = self._expect(1, received, None, note_source)
         start(**end)

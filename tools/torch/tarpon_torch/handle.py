@@ -9,6 +9,7 @@ signal handler that interrupts one.
 
 import collections
 import ctypes
+import functools
 import os
 import threading
 import time
@@ -32,6 +33,7 @@ _LOOK = object()  # for the thread that ends calls
 
 
 _enders = Workers("tarpon-end")
+_turns = Workers("tarpon-turn")
 
 
 class ClosedError(TarponError):
@@ -56,9 +58,10 @@ class Handle:
         self._ended = Latch()
         self._parent: Optional[Handle] = None
         self._process = os.getpid()
-        # Stages that begin calls, by name: one from the first CUDA tensor on, and one for each tag of messages
-        # from any rank.
-        self._beginners: Dict[str, Stage] = {}
+        self._beginners: Dict[str, Stage] = {}  # one, from the first CUDA tensor on
+        # What begin_in_turn() was given, by name, and the users whose thread begins it.
+        self._turns: Dict[str, Deque[Any]] = {}
+        self._turn_takers: Dict[str, object] = {}
         self._streams: Dict[torch.device, Tuple[Any, Any]] = {}  # to the host, and back
         self._ender = Stage(self._end_calls, self._end)
         _open_handles.add(self)
@@ -155,24 +158,47 @@ class Handle:
                 self._begin_now((calls, more))
 
     def begin_in_turn(self, name: str, begin: Callable[[Any], None], item: Any) -> None:
-        """Runs begin(item) on a thread for calls of this name, after what it was given before. Errors:
+        """Runs begin(item) on another thread, after what it was given before under this name. Errors:
         ClosedError, TarponError."""
-        self.use(lambda _: self._make_beginner(name, begin).put(item))
+        self.use(lambda _: self._add_turn(name, begin, item))
 
-    def _make_beginner(self, name: str, begin: Callable[[Any], None]) -> Stage:
+    def _add_turn(self, name: str, begin: Callable[[Any], None], item: Any) -> None:
+        items = self._turns.setdefault(name, collections.deque())
+        user = object()
+
+        def take_turns() -> None:
+            """Unless another thread does."""
+            try:
+                self._users[user] = threading.get_ident()
+                while items and self._turn_takers.setdefault(name, user) is user:
+                    try:
+                        while items:
+                            run_pytorch(functools.partial(begin, items.popleft()))
+                    finally:
+                        del self._turn_takers[name]
+            finally:
+                self._users.pop(user, None)
+
+        run_there = _turns.take()
+        try:
+            self._users[user] = _SOME_THREAD
+            items.append(item)
+        finally:
+            run_there(take_turns)
+
+    def _make_beginner(self) -> None:
         """Of two threads one makes it."""
-        if name not in self._beginners:
-            fresh = Stage(begin)
-            if self._beginners.setdefault(name, fresh) is not fresh:
+        if _BEGINNER not in self._beginners:
+            fresh = Stage(self._begin_now)
+            if self._beginners.setdefault(_BEGINNER, fresh) is not fresh:
                 fresh.stop()
-        return self._beginners[name]
 
     def _beginner(self) -> Optional[Stage]:
         return self._beginners.get(_BEGINNER)
 
     def _stage(self, call: Call, device: torch.device) -> None:
         try:
-            self._make_beginner(_BEGINNER, self._begin_now)
+            self._make_beginner()
             if device not in self._streams:
                 self._streams[device] = (torch.cuda.Stream(device), torch.cuda.Stream(device))
             call.stage(*self._streams[device])
