@@ -62,7 +62,9 @@ TEST(CliAlgorithm, inject_late__one_rank_makes_its_calls_late) {
                                     "2=20ms", "-J", scratch / "j"}));
   expect_good(ended);
   const auto times = json_of(scratch / "j")["results"][0]["time_us"];
-  EXPECT_GE(times["min"], 20000.0);  // of the slowest rank of each call
+  // Of the slowest rank of each call. The late rank may leave the barrier before it earlier than
+  // others.
+  EXPECT_GE(times["min"], 10000.0);
   for (const char* text : {"2", "x=1ms", "2=", "2=5", "4=1ms", "65536=1ms"}) {
     EXPECT_EQ(run(local(4, {"--inject-late", text})).exit_code, 2) << text;
   }

@@ -83,10 +83,22 @@ class BlameJudge {
                          at_.ended(late) && call_.pending[late]->report.status == Status::peer_late;
     // A rank whose earlier calls kept it longer than a learnt bound is late.
     const bool was_kept = call_.bounded && at_.queues_behind_exact();
-    const bool came_late = call_.bounded && (plan_.late_ranks >> late & 1) != 0;
+    const bool came_late = call_.bounded && waits_for_late(late);
     if (only_victim && late != plan_.victim && !lied_to && !was_kept && !came_late) {
       accuse_of_blaming(late);
     }
+  }
+
+  /// Whether `rank` came late, or waited in the memory of its host for a rank that did, or for the
+  /// victim.
+  bool waits_for_late(Rank rank) const {
+    if ((plan_.late_ranks >> rank & 1) != 0) return true;
+    if (call_.algorithm != Algorithm::hosts) return false;
+    const hosts::HostLayout layout = plan_.layout();
+    const std::vector<Rank>& near = layout.hosts[layout.host_of(rank)];
+    return std::any_of(near.begin(), near.end(), [this](Rank one) {
+      return one == plan_.victim || (plan_.late_ranks >> one & 1) != 0;
+    });
   }
 
   void judge_want_of_blame() {
