@@ -337,12 +337,8 @@ std::uint32_t full_packet_bytes(const FlightCase& of) {
 }
 
 const FlightFinding* first_cause(const FlightCase& of, const Findings& findings) {
-  const auto takes_time = [](const FlightFinding& finding) {
-    return finding.cause == FlightCause::paused || finding.cause == FlightCause::late ||
-           finding.cause == FlightCause::stalled;
-  };
   const auto earlier = [&](const FlightFinding& a, const FlightFinding& b) {
-    if (!of.ran_out_of_time() && takes_time(a) != takes_time(b)) return takes_time(b);
+    if (!of.ran_out_of_time() && a.delays != b.delays) return b.delays;
     return a.onset < b.onset;
   };
   const auto first = std::min_element(findings.begin(), findings.end(), earlier);

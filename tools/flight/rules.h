@@ -34,7 +34,8 @@ struct FlightEvidence {
 
 struct FlightFinding {
   FlightCause cause = FlightCause::undecided;
-  Time onset{};                          // when the cause began
+  Time onset{};         // when the cause began
+  bool delays = false;  // it delays an operation, and fails none before its deadline
   std::vector<FlightBlame> guilty = {};  // of `undecided`: the candidates
   std::vector<FlightLink> links = {};
   std::vector<FlightEvidence> evidence = {};

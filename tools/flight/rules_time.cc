@@ -54,6 +54,7 @@ std::vector<FlightFinding> pause_findings(const FlightCase& of) {
       found.push_back(
           {.cause = FlightCause::paused,
            .onset = pause.from,
+           .delays = true,
            .guilty = {{rank, text}},
            .links = {},
            .evidence = {{rank, pause.from, "last looked at its calls"},
@@ -67,7 +68,7 @@ std::vector<FlightFinding> pause_findings(const FlightCase& of) {
     join_simultaneous(of, found);
     return found;
   }
-  FlightFinding all{.cause = FlightCause::stalled, .onset = kNever};
+  FlightFinding all{.cause = FlightCause::stalled, .onset = kNever, .delays = true};
   for (FlightFinding& one : found) {
     all.onset = std::min(all.onset, one.onset);
     std::move(one.evidence.begin(), one.evidence.end(), std::back_inserter(all.evidence));
@@ -121,7 +122,7 @@ std::optional<FlightFinding> late_finding(const FlightCase& of) {
     if (was_late(of, rank)) late.push_back(rank);
   }
   if (late.empty()) return std::nullopt;
-  FlightFinding found{.cause = FlightCause::late, .onset = of.begin()};
+  FlightFinding found{.cause = FlightCause::late, .onset = of.begin(), .delays = true};
   // If most ranks came late, the others may instead have come too early.
   if (2 * late.size() > std::max<std::size_t>(known, 2)) found.cause = FlightCause::undecided;
   for (const Rank rank : late) {

@@ -300,6 +300,22 @@ TEST(FlightVerdict, rank_that_died_of_a_signal) {
   EXPECT_THAT(verdict.line, HasSubstr("died of signal 11"));
 }
 
+TEST(FlightVerdict, rank_that_died_of_a_signal__while_most_ranks_were_late) {
+  Story story(3);
+  story.begin(2, 0, 0);
+  for (const Rank rank : std::initializer_list<Rank>{0, 1}) {
+    story.begin(rank, 90, 0);
+    story.hear(rank, 91, 0, {static_cast<Rank>(1 - rank), 2});
+    story.end(rank, 100, 0, Status::peer_dead, 0b100);
+  }
+  story.dumps[2].header.reason = DumpReason::fatal;
+  story.dumps[2].header.signal = 11;
+  story.dumps[2].header.dumped_monotonic = Duration(1s + 95ms).count();
+  const FlightVerdict verdict = judge_flight(story.merge());
+  EXPECT_EQ(guilty(verdict), Guilty{2});
+  EXPECT_THAT(verdict.line, HasSubstr("died of signal 11"));
+}
+
 TEST(FlightVerdict, abort__whoever_began_it) {
   Story story(3);
   for (Rank rank = 0; rank < 3; ++rank) story.begin(rank, 0, 0);
