@@ -1,5 +1,5 @@
-// Tags that belong to the library. Programs may use every tag below kFirstReservedTag. From there
-// on lie the tags of messages (transport/pair_tag.h), then those that this file names.
+// Tags that belong to the library. Programs may use every tag below kFirstReservedTag. The tags of
+// messages (transport/pair_tag.h) begin there. The tags that this file names follow.
 #pragma once
 
 #include <cstdint>

@@ -294,7 +294,7 @@ AllreduceArguments translate(const tarpon_arguments& from) noexcept {
 CollectiveArguments translate(const tarpon_collective_arguments& from,
                               std::uint32_t world) noexcept {
   CollectiveArguments to;
-  // A message is no value of tarpon_collective_kind.
+  // tarpon_collective_kind has no messages: their numbers are refused.
   const std::uint32_t kind = from.collective;
   const bool message = kind < kCollectives && is_message(static_cast<Collective>(kind));
   to.collective = to_enum<Collective>(message ? UINT32_MAX : kind);

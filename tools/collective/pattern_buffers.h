@@ -35,7 +35,7 @@ class PatternBuffers {
   /// Call before each iteration: a stale result must not look right.
   void refill();
 
-  /// Compares the output with what it should be.
+  /// Counts the wrong elements of the output of the call that `report` describes.
   ResultCheck check(const Report& report, MissingFill missing);
 
   /// measure_divergence() of the output. REQUIRES: allocate() with `bounded`. Overwrites the input

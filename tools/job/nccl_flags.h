@@ -5,8 +5,8 @@
 
 namespace tarpon {
 
-/// Accepts those that are no options of `table`, hidden from the help text, with the values that
-/// ask for nothing. Refuses other values by name.
+/// Adds the flags of nccl-tests that `table` lacks, hidden from the help text. Each takes only the
+/// value that asks for nothing, and refuses other values by name.
 void add_nccl_flags(cli::OptionTable& table);
 
 }  // namespace tarpon

@@ -40,17 +40,17 @@ class ExchangePlan {
 
   /// An empty bucket has one step, too.
   std::uint32_t steps() const { return steps_; }
-  /// Whether a receiver adds up what it takes and its own contribution.
+  /// Whether a receiver adds its own contribution to the elements that it takes.
   bool adds() const { return reduces(parts_.collective); }
   /// Whether all receivers of a rank take the same elements, which lie in one area.
   bool shares() const;
   /// Slices of an area.
   std::uint32_t slices() const { return slices_; }
-  /// The slice that is this host's own. Other ones hold data of other hosts, or for them.
+  /// The slice of this host. Each other slice has data of another host, or for it.
   std::uint32_t own_slice() const { return slices_ == 1 ? 0 : host_; }
-  /// Whether `to` takes elements of `from`, be it none. REQUIRES: from != to.
+  /// Whether `to` takes elements of `from`. True for an empty part, too. REQUIRES: from != to.
   bool passes(std::uint32_t from, std::uint32_t to) const;
-  /// Whether what `from` passes on came over the network, of a slice.
+  /// Whether the elements of `slice` that `from` passes on came over the network.
   bool is_passed_on(std::uint32_t from, std::uint32_t slice) const;
 
   /// The elements of a slice that go from one rank to another: in the bucket that they come from,

@@ -1,4 +1,4 @@
-"""Tarpon for PyTorch: collectives in bounded time on ordinary Ethernet.
+"""Tarpon for PyTorch: collectives on ordinary Ethernet, AllReduce in bounded time.
 
     import tarpon_torch                                     # registers the backend
     dist.init_process_group("tarpon")                       # all collectives by Tarpon
