@@ -1,5 +1,5 @@
 // The arguments of the collectives beside AllReduce, and of messages. All of them run exact:
-// repaired until complete.
+// repaired until complete. reduce_scatter may run bounded.
 //
 // Parts. A collective that collects or distributes works on a buffer with a part for each rank, in
 // the order of ranks: `count` elements each, or counts[r] elements for rank r. A part may be empty.
@@ -35,12 +35,22 @@
 // ranks, from the root on. Where ranks share the memory of their hosts, the ranks of a host are
 // added up in their order first, then the hosts, from that of the owner or the root on.
 //
+// Bounded reduce_scatter: of sums and averages of floats; others run exact. The rules are those of
+// a bounded AllReduce (allreduce.h) up to the end of its scatter. The call ends within its bound,
+// and adds up what has come by then. Where it lacks contributions, the sum is scaled by
+// Mechanisms::rescale. `Report::missing`, `runs` and the shares of what is lost count in elements
+// of this rank's part. Its own contribution is always there. A call without `bound` learns one, and
+// waits beyond that for live ranks, which then get this rank's data as well. Nothing is kept for
+// ranks that begin after the end: such a rank ends as Status::late_self, its part holds what had
+// come. Calls run uncoded, and go to each rank over the network also where ranks share a host.
+//
 // Memory beside the buffers: of reduce at the root (ranks - 2) times `count` elements at most, of
 // reduce_scatter (ranks - 2) times this rank's part; as much of it is touched as comes early. Of
 // all_to_all in place a copy of the input.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -68,10 +78,12 @@ struct CollectiveArguments {
   DataType type = DataType::float32;
   ReduceOp function = ReduceOp::sum;  // of reduce_scatter and reduce
   CustomFunction custom = {};         // used if `function` is custom
-  std::uint32_t tag = 0;     // as AllreduceArguments::tag; one order with AllReduce. Of messages:
-                             // below kMessageTags
-  Duration deadline = 10s;   // hard, from the call on
-  std::string refusal = {};  // as AllreduceArguments::refusal
+  std::uint32_t tag = 0;    // as AllreduceArguments::tag; one order with AllReduce. Of messages:
+                            // below kMessageTags
+  Mode mode = Mode::exact;  // of reduce_scatter; else exact
+  std::optional<Duration> bound = std::nullopt;  // as AllreduceArguments::bound; if bounded
+  Duration deadline = 10s;                       // hard, from the call on
+  std::string refusal = {};                      // as AllreduceArguments::refusal
 };
 
 }  // namespace tarpon

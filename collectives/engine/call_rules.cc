@@ -1,5 +1,6 @@
 #include "collectives/engine/call_rules.h"
 
+#include "collectives/engine/coded/encoding.h"
 #include "collectives/engine/kernels/reduce.h"
 
 namespace tarpon {
@@ -20,7 +21,7 @@ bool CallRules::looks_nonfinite(const CallArguments& arguments) const {
   if (!mechanisms_.nonfinite || world_ == 1) return false;
   if (arguments.follows || !may_run_bounded(arguments) || refusal(arguments)) return false;
   // Encoding finds NaN and infinity as well.
-  if (mechanisms_.codec == CodecRule::on && arguments.type == DataType::float32) return false;
+  if (mechanisms_.codec == CodecRule::on && can_be_coded(arguments)) return false;
   return !reduce_kernels(arguments.type, arguments.function)
               .finite(arguments.input, arguments.count);
 }

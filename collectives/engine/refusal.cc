@@ -84,6 +84,26 @@ std::optional<Refusal> refusal_of_hosts(const AllreduceArguments& arguments,
       "algorithm auto"};
 }
 
+std::optional<Refusal> refusal_of_times(const AllreduceArguments& arguments,
+                                        std::string_view what) {
+  if (arguments.deadline <= Duration::zero()) {
+    return Refusal{AbortReason::deadline,
+                   fmt::format("{}: the deadline must be positive, not {} us", what,
+                               arguments.deadline / 1us)};
+  }
+  if (arguments.bound && *arguments.bound <= Duration::zero()) {
+    return Refusal{AbortReason::argument, fmt::format("{}: the bound must be positive, not {} us",
+                                                      what, *arguments.bound / 1us)};
+  }
+  if (arguments.bound && *arguments.bound > arguments.deadline) {
+    return Refusal{AbortReason::argument,
+                   fmt::format("{}: the bound of {} s is above the deadline of {} s", what,
+                               std::chrono::duration<double>(*arguments.bound).count(),
+                               std::chrono::duration<double>(arguments.deadline).count())};
+  }
+  return std::nullopt;
+}
+
 /// Slots are numbered with 32 bits, the highest numbers have meanings of their own.
 std::uint64_t most_elements(const AllreduceArguments& arguments, const RefusalRules& rules) {
   return std::uint64_t{0xfffffff0} * rules.slot_bytes / element_bytes(arguments.type);
@@ -98,11 +118,7 @@ std::optional<Refusal> refusal_of_collective(const CallArguments& arguments,
     return Refusal{AbortReason::exception, fmt::format("{}: {}", what, arguments.refusal)};
   }
   if (!arguments.wrong.empty()) return Refusal{AbortReason::argument, arguments.wrong};
-  if (arguments.deadline <= Duration::zero()) {
-    return Refusal{AbortReason::deadline,
-                   fmt::format("{}: the deadline must be positive, not {} us", what,
-                               arguments.deadline / 1us)};
-  }
+  if (auto wrong = refusal_of_times(arguments, what)) return wrong;
   const std::uint64_t most = most_elements(arguments, rules);
   if (arguments.count <= most) return std::nullopt;
   return Refusal{
@@ -156,22 +172,7 @@ std::optional<Refusal> refusal_of(const CallArguments& arguments, const RefusalR
   if (auto wrong = refusal_of_shares(arguments, world)) return wrong;
   if (auto wrong = refusal_of_learning(arguments, rules)) return wrong;
   if (auto wrong = refusal_of_hosts(arguments, rules)) return wrong;
-  if (arguments.deadline <= Duration::zero()) {
-    return Refusal{AbortReason::deadline,
-                   fmt::format("allreduce: the deadline must be positive, not {} us",
-                               arguments.deadline / 1us)};
-  }
-  if (arguments.bound && *arguments.bound <= Duration::zero()) {
-    return Refusal{
-        AbortReason::argument,
-        fmt::format("allreduce: the bound must be positive, not {} us", *arguments.bound / 1us)};
-  }
-  if (arguments.bound && *arguments.bound > arguments.deadline) {
-    return Refusal{AbortReason::argument,
-                   fmt::format("allreduce: the bound of {} s is above the deadline of {} s",
-                               std::chrono::duration<double>(*arguments.bound).count(),
-                               std::chrono::duration<double>(arguments.deadline).count())};
-  }
+  if (auto wrong = refusal_of_times(arguments, "allreduce")) return wrong;
   if (arguments.count == 0) return std::nullopt;
   const char* const absent = arguments.input == nullptr ? "input" : "output";
   if (arguments.input == nullptr || arguments.output == nullptr) {

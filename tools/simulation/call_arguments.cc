@@ -119,6 +119,7 @@ CallArguments collective_arguments(const SimulatedCall& call, std::uint32_t rank
   }
   arguments.type = call.type;
   arguments.function = call.function;
+  if (call.bounded) arguments.mode = Mode::bounded;
   arguments.deadline = call.deadline;
   CallArguments result(arguments, ranks, rank);
   result.algorithm = call.algorithm;
@@ -134,6 +135,8 @@ CallArguments arguments_of_collective(const SimulationPlan& plan, const Simulate
   const bool in_place = call.in_place && !call.parts[rank].by_pair;
   const std::byte* const input = in_place ? output : call.inputs[rank].data();
   CallArguments arguments = collective_arguments(call, plan.ranks, rank, input, output);
+  arguments.bound_rule = call.bound_rule;
+  if (call.bounded && (call.live || plan.limited)) arguments.bound = bound_of(plan, call);
   if (rank != plan.victim) return arguments;
   if (call.refused) {
     if (plan.wrong_argument == WrongArgument::deadline) {
@@ -148,6 +151,7 @@ CallArguments arguments_of_collective(const SimulationPlan& plan, const Simulate
     other->collective = reduces ? Collective::broadcast : Collective::reduce;
     other->parts.clear();
     other->by_pair = false;
+    arguments.mode = Mode::exact;
     arguments.input = input;
     arguments.output = output;
     arguments.parts = std::move(other);

@@ -54,6 +54,11 @@ Shares draw_shares(Random& random, std::uint32_t ranks) {
   return Shares(weights);
 }
 
+/// The element of the victim's input, of `count` elements, that the plan spoils.
+std::uint64_t spoilt_element(const SimulationPlan& plan, std::uint64_t count) {
+  return plan.seed * 2654435761u % count;
+}
+
 /// Puts the plan's NaN or infinity somewhere into the victim's input.
 void spoil(const SimulationPlan& plan, SimulatedCall& call, std::vector<std::byte>& input) {
   if (call.count == 0 || is_integer(call.type)) return;
@@ -61,7 +66,7 @@ void spoil(const SimulationPlan& plan, SimulatedCall& call, std::vector<std::byt
   with_element_type(call.type, [&](auto value) {
     if constexpr (kIsFloat<decltype(value)>) {
       value = static_cast<decltype(value)>(plan.nonfinite_value);
-      const std::uint64_t at = plan.seed * 2654435761u % call.count;
+      const std::uint64_t at = spoilt_element(plan, call.count);
       std::memcpy(input.data() + at * sizeof value, &value, sizeof value);
     }
   });
@@ -142,12 +147,14 @@ SimulatedCall draw_call(const SimulationPlan& plan, Random& random, Random* late
   return call;
 }
 
-/// Makes an exact call another collective.
+/// Makes an exact call another collective, and a bounded one a reduce_scatter.
 void draw_collective(Random& random, std::uint32_t ranks, SimulatedCall& call) {
   CollectiveArguments shape;
-  // Messages came later: draw_message().
-  constexpr auto kLast = static_cast<std::uint64_t>(Collective::all_to_all);
-  shape.collective = static_cast<Collective>(1 + random.below(kLast));
+  if (!call.bounded) {
+    // Messages came later: draw_message().
+    constexpr auto kLast = static_cast<std::uint64_t>(Collective::all_to_all);
+    shape.collective = static_cast<Collective>(1 + random.below(kLast));
+  }
   if (has_root(shape.collective)) shape.root = static_cast<Rank>(random.below(ranks));
   const bool even = shape.collective == Collective::all_to_all || random.chance(0.5);
   if (shape.collective == Collective::broadcast || shape.collective == Collective::reduce) {
@@ -241,6 +248,7 @@ std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
   Random by_host(plan.seed ^ 0x6279686f7374);
   Random collectives(plan.seed ^ 0x636f6c6c656374);
   Random pairs(plan.seed ^ 0x7061697273);
+  Random scatters(plan.seed ^ 0x73636174746572);
   std::vector<ShareLearner> learners;  // by sequence
   for (std::uint32_t i = 0; plan.learns_shares && i < plan.tags; ++i) {
     learners.emplace_back(plan.seed * 8 + i, plan.ranks);
@@ -289,7 +297,15 @@ std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
     } else if (divides_bounded && owners.chance(0.5)) {
       call.shares = draw_shares(owners, plan.ranks);
     }
-    if (by_hosts && call.bounded && call.shares.even()) call.algorithm = Algorithm::hosts;
+    const bool may_scatter = plan.draws_collectives && call.bounded && call.shares.even() &&
+                             call.bound_rule != BoundRule::optireduce;
+    if (may_scatter && scatters.chance(0.4)) {
+      const std::uint64_t drawn = call.count;
+      draw_collective(scatters, plan.ranks, call);
+      call.nonfinite = call.nonfinite && spoilt_element(plan, drawn) < call.count;
+    } else if (by_hosts && call.bounded && call.shares.even()) {
+      call.algorithm = Algorithm::hosts;
+    }
     for (Rank rank = 0; rank < plan.ranks; ++rank) {
       if (!call.live && (plan.late_ranks >> rank & 1) != 0) {
         const auto percent = static_cast<std::int64_t>(lateness.below(101));

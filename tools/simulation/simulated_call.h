@@ -61,6 +61,14 @@ struct SimulatedCall {
   /// Whether `rank` makes the call: of a message only its sender and its receiver do.
   bool takes_part(Rank rank) const { return (ranks_of_tag(tag) & bit(rank)) != 0; }
 
+  /// Whether it is a bounded reduce_scatter.
+  bool scatters() const { return bounded && !parts.empty(); }
+
+  /// The elements of the bucket that the output of `rank` has.
+  Range output_of(Rank rank) const {
+    return parts.empty() ? Range{0, count} : parts[rank].output(rank);
+  }
+
   /// Whether the call runs exact only because its bound is not known yet.
   bool calibrates() const { return bound_rule == BoundRule::optireduce && !bounded; }
 };

@@ -276,8 +276,8 @@ void SimulatedRank::restart() {
 void SimulatedRank::learn_usual() {
   constexpr int kCalls = 50;  // so many make a bound
   for (std::uint64_t bytes = 1; bytes / 2 <= longest_; bytes *= 2) {
-    for (const bool coded : {false, true}) {
-      const BoundSample sample{.kind = {.bytes = bytes, .coded = coded},
+    for (const auto& [coded, gathers] : {std::pair{false, true}, {true, true}, {false, false}}) {
+      const BoundSample sample{.kind = {.bytes = bytes, .coded = coded, .gathers = gathers},
                                .elapsed = usual_,
                                .stages = {usual_ * 6 / 10, usual_},
                                .gather = usual_ * 4 / 10,

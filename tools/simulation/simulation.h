@@ -108,7 +108,8 @@ struct SimulationPlan {
   bool draws_algorithms = false;  // of exact calls; else all run TAR
   bool multicast = false;         // of messages that are alike for all peers
   /// HostShape::place_bytes: calls may go by hosts; 0: no ranks share a host.
-  bool draws_collectives = false;  // exact calls may be other collectives
+  bool draws_collectives = false;  // exact calls may be other collectives, bounded ones
+                                   // reduce_scatters
   std::uint32_t host_place_bytes = 0;
   std::vector<std::uint8_t> hosts = {};  // by rank: its host
   hosts::HostLayout layout() const { return hosts::HostLayout::by(hosts); }

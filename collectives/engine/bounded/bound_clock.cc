@@ -64,11 +64,11 @@ void BoundClock::start(Time at, const std::function<Duration()>& work_left, Time
 }
 
 /// A bound that the caller gave is kept, alone or beside a learnt one. A learnt one ends no call of
-/// which a training step could not use the result. Each stage may lack half of what a step may
-/// lack. A call without repair does not wait, since a lost slot never comes. A rank that does not
-/// watch for silent ranks does not wait either, since only the deadline would end that wait. The
-/// scatter's limit leaves the time of the gather before the deadline. Both limits leave the time of
-/// the work on the buffers, as if none of it were done yet.
+/// which a training step could not use the result. Each of two stages may lack half of what a step
+/// may lack. A call without repair does not wait, since a lost slot never comes. A rank that does
+/// not watch for silent ranks does not wait either, since only the deadline would end that wait.
+/// The scatter's limit leaves the time of the gather before the deadline. Both limits leave the
+/// time of the work on the buffers, as if none of it were done yet.
 HoldPolicy BoundClock::hold_policy(const CallBound& bound,
                                    const std::function<Duration()>& work_left) const {
   const AllreduceArguments& arguments = call_.arguments;
@@ -79,7 +79,8 @@ HoldPolicy BoundClock::hold_policy(const CallBound& bound,
   }
   // A target that has grown changes no budget of steps.
   const double target = std::min(call_.mechanisms.loss_target, call_.bounds.loss_target());
-  HoldPolicy hold{.above = LossBudget::usual(target).skip_above / 2,
+  const int stages = call_.kind.gathers ? 2 : 1;
+  HoldPolicy hold{.above = LossBudget::usual(target).skip_above / stages,
                   .grace = std::max(kLeastGrace, bound.whole / 4)};
   hold.until[kGather] = call_.deadline - std::min(work_left(), bound.whole / 2);
   hold.until[kScatter] = hold.until[kGather] - bound.gather;

@@ -57,7 +57,7 @@ class BoundClock {
   Time gather_due() const { return gather_due_; }
   /// When the scatter, or the gather, ends at the latest, whatever is missing.
   Time latest(std::size_t stage) const { return latest_[stage]; }
-  /// Whether the owners wait for the data of live ranks (HoldPolicy).
+  /// Whether the owners wait for the data of live ranks (HoldPolicy), at most until latest().
   bool waits_for_live() const { return waits_for_live_; }
 
   /// When to compare the work that is left with the time that is left; kNever: no more.

@@ -5,14 +5,26 @@
 namespace tarpon {
 namespace {
 
-TarShards shards_of(const AllreduceArguments& arguments, const Coding* coding, std::uint16_t world,
+/// Of a reduce_scatter: the part of each rank, in elements.
+TarShards shards_of(const CollectiveParts& parts, std::uint16_t world, Rank rank) {
+  TarShards shards{.own = parts.parts[rank], .others = {}};
+  for (std::uint16_t distance = 1; distance < world; ++distance) {
+    const auto owner = static_cast<Rank>((rank + distance) % world);
+    shards.others.push_back({owner, parts.parts[owner]});
+  }
+  return shards;
+}
+
+TarShards shards_of(const CallArguments& arguments, const Coding* coding, std::uint16_t world,
                     Rank rank, std::uint32_t turn) {
   if (coding != nullptr) {
     return striped_shards(world, rank, turn, coding->layout().rows(), coding->row_bytes(),
                           coding->row_pitch_bytes());
   }
   const std::size_t width = element_bytes(arguments.type);
-  TarShards shards = tar_shards(world, rank, turn, arguments.count, width, arguments.shares);
+  TarShards shards = arguments.parts
+                         ? shards_of(*arguments.parts, world, rank)
+                         : tar_shards(world, rank, turn, arguments.count, width, arguments.shares);
   shards.own = shards.own.times(width);
   for (TarShards::Shard& shard : shards.others) shard.range = shard.range.times(width);
   return shards;
@@ -27,7 +39,7 @@ std::uint64_t owners_of(const hosts::HostLayout& layout, std::uint32_t place) {
 
 }  // namespace
 
-CallLayout::CallLayout(const AllreduceArguments& arguments, Coding* coding, std::uint16_t world,
+CallLayout::CallLayout(const CallArguments& arguments, Coding* coding, std::uint16_t world,
                        Rank rank, std::uint32_t turn, std::uint32_t slot_bytes)
     : shards_(shards_of(arguments, coding, world, rank, turn)),
       partners_(first_ranks(world) & ~bit(rank)),
@@ -35,9 +47,11 @@ CallLayout::CallLayout(const AllreduceArguments& arguments, Coding* coding, std:
       slot_stride_(coding != nullptr ? std::uint64_t{world} * coding->row_pitch_bytes()
                                      : slot_bytes),
       element_bytes_(static_cast<std::uint32_t>(tarpon::element_bytes(arguments.type))),
-      positions_(coding != nullptr ? coding->layout().coded_count() : arguments.count),
-      input_(coding != nullptr ? coding->data() : static_cast<const std::byte*>(arguments.input)),
-      result_(coding != nullptr ? coding->data() : static_cast<std::byte*>(arguments.output)) {}
+      gathers_(arguments.parts == nullptr),
+      elements_(gathers_ ? Range{0, arguments.count} : arguments.parts->output(rank)),
+      positions_(coding != nullptr ? coding->layout().coded_count() : elements_.count),
+      input_(coding != nullptr ? coding->data() : arguments.bucket_input(rank)),
+      result_(coding != nullptr ? coding->data() : arguments.bucket_output(rank)) {}
 
 std::uint64_t CallLayout::lost_with_owners(std::uint64_t gone, std::uint64_t owners) const {
   std::uint64_t lost = gone;
@@ -52,6 +66,7 @@ CallLayout::CallLayout(const AllreduceArguments& arguments, const HostPlan& plan
       slot_bytes_(slot_bytes),
       slot_stride_(slot_bytes),
       element_bytes_(static_cast<std::uint32_t>(tarpon::element_bytes(arguments.type))),
+      elements_{0, arguments.count},
       positions_(arguments.count),
       input_(static_cast<const std::byte*>(arguments.output)),
       result_(static_cast<std::byte*>(arguments.output)) {

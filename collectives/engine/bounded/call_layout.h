@@ -1,4 +1,5 @@
-// Where the shards of a TAR call lie: in the caller's buffers, or in the coded bucket.
+// Where the shards of a TAR call lie: in the caller's buffers, or in the coded bucket. Those of a
+// reduce_scatter are its parts.
 //
 // A value. Not thread-safe.
 #pragma once
@@ -6,8 +7,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "collectives/allreduce.h"
 #include "collectives/engine/call/buffers.h"
+#include "collectives/engine/call/call_arguments.h"
 #include "collectives/engine/coded/coding.h"
 #include "collectives/engine/schedules/host_plan.h"
 #include "collectives/engine/schedules/tar_shards.h"
@@ -19,7 +20,7 @@ class CallLayout {
  public:
   /// `coding`: of a coded call, else nullptr; its rows outlive the layout. `turn`: the operation
   /// number by which ownership rotates. `slot_bytes`: of an uncoded call.
-  CallLayout(const AllreduceArguments& arguments, Coding* coding, std::uint16_t world, Rank rank,
+  CallLayout(const CallArguments& arguments, Coding* coding, std::uint16_t world, Rank rank,
              std::uint32_t turn, std::uint32_t slot_bytes);
 
   /// Of a bounded call over hosts (host_plan.h): the shards of all owners. `host`, `self`: this
@@ -54,8 +55,12 @@ class CallLayout {
   /// Bytes from one slot of a shard to the next.
   std::uint64_t slot_stride() const { return slot_stride_; }
   std::uint32_t element_bytes() const { return element_bytes_; }
-  /// Length of the bucket in the unit of runs: elements of the bucket, or of the coded one.
+  /// Length of the result in the unit of runs: elements of the result, or of the coded bucket.
   std::uint64_t positions() const { return positions_; }
+  /// Whether the shards of other owners belong to the result: not in a reduce_scatter.
+  bool gathers() const { return gathers_; }
+  /// Elements of the bucket that the result has.
+  Range elements() const { return elements_; }
 
   /// The slots of the result, or of the coded bucket.
   SlotArray<std::byte> result_at(std::uint64_t first_byte) const {
@@ -83,6 +88,8 @@ class CallLayout {
   std::uint32_t slot_bytes_;
   std::uint64_t slot_stride_;
   std::uint32_t element_bytes_;
+  bool gathers_ = true;
+  Range elements_;
   std::uint64_t positions_;
   const std::byte* input_;
   std::byte* result_;

@@ -104,13 +104,13 @@ void LossAccount::report_shards() {
   std::uint64_t& own = report_.peers[call_.rank].contributors;
   own = own_void ? 0 : common(call_.reducer.contributors(), own);
   const std::vector<TarShards::Shard>& others = call_.layout.shards().others;
-  for (std::size_t i = 0; i < others.size(); ++i) {
+  for (std::size_t i = 0; i < call_.gather.size(); ++i) {
     PeerReport& owner = report_.peers[others[i].owner];
     owner.contributors = common(call_.gather[i].contributors(), owner.contributors);
     if (call_.late_self) report_.bytes_fetched += owner.bytes_received[kGather];
   }
   std::uint64_t empty = own_void ? bit(call_.rank) : 0;
-  for (std::size_t i = 0; i < others.size(); ++i) {
+  for (std::size_t i = 0; i < call_.gather.size(); ++i) {
     const ContributorMasks& contributors = call_.gather[i].contributors();
     const bool nothing = std::all_of(contributors.begin(), contributors.end(),
                                      [](std::uint64_t here) { return here == 0; });

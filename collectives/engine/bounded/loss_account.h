@@ -26,7 +26,7 @@ class LossAccount {
     std::uint16_t world = 0;
     const CallLayout& layout;
     const Reducer& reducer;
-    const std::vector<BufferSink>& gather;      // in the order of the layout's other shards
+    const std::vector<BufferSink>& gather;  // in the order of the layout's other shards, or empty
     const codec::CodedLayout* coded = nullptr;  // of the coded bucket
     std::uint64_t gone = 0;       // bit r: rank r is silent, dead, evicted or has left
     std::uint64_t left_out = 0;   // bit r: rank r is of this host, which does without it

@@ -13,13 +13,13 @@ namespace tarpon {
 
 OutputCompletion::OutputCompletion(const Call& call)
     : call_(call),
-      input_(static_cast<const std::byte*>(call.arguments.input)),
-      output_(static_cast<std::byte*>(call.arguments.output)) {}
+      input_(call.arguments.bucket_input(call.rank)),
+      output_(call.arguments.bucket_output(call.rank)) {}
 
 /// Lists the slots of other owners that did not arrive.
 void OutputCompletion::find_missing(const HostSums* sums) {
   const std::vector<TarShards::Shard>& others = call_.layout.shards().others;
-  for (std::size_t i = 0; i < others.size(); ++i) {
+  for (std::size_t i = 0; i < call_.gather.size(); ++i) {
     const ContributorMasks& contributors = call_.gather[i].contributors();
     for (std::uint32_t slot = 0; slot < contributors.size(); ++slot) {
       if (contributors[slot] != 0) continue;
@@ -152,8 +152,10 @@ void OutputCompletion::scale(std::uint64_t offset, std::uint64_t length, std::ui
 /// Nothing reads the buffers any more, not even in place.
 void OutputCompletion::fill_with_nan() {
   const auto fill_all = [this](auto nan) {
-    call_.work.add(call_.arguments.count, sizeof nan,
-                   [output = output_, nan](std::uint64_t first, std::uint64_t count) {
+    const Range elements = call_.layout.elements();
+    std::byte* const first_byte = output_ + elements.first * sizeof nan;
+    call_.work.add(elements.count, sizeof nan,
+                   [output = first_byte, nan](std::uint64_t first, std::uint64_t count) {
                      for (std::uint64_t i = first; i < first + count; ++i) {
                        std::memcpy(output + i * sizeof nan, &nan, sizeof nan);
                      }

@@ -28,10 +28,10 @@ class OutputCompletion {
  public:
   /// All outlive it.
   struct Call {
-    const AllreduceArguments& arguments;
+    const CallArguments& arguments;
     const CallLayout& layout;
     const Reducer& reducer;
-    const std::vector<BufferSink>& gather;  // in the order of the layout's other shards
+    const std::vector<BufferSink>& gather;  // in the order of the layout's other shards, or empty
     Rank rank = 0;
     std::uint16_t world = 0;
     Rescale rescale = Rescale::count;

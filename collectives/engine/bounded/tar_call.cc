@@ -58,7 +58,7 @@ TarCall::TarCall(const Setting& setting, std::shared_ptr<PendingCall> call,
   report.algorithm = near_ != nullptr ? Algorithm::hosts : Algorithm::tar;
   if (report.mode == Mode::bounded) {
     report.rescale = setting.mechanisms.rescale;
-    report.epoch = setting.epoch.number;
+    if (layout_.gathers()) report.epoch = setting.epoch.number;  // others look alike in all epochs
   }
   if (coding_) {
     report.coded = CodedBucket{coding_->layout(), coding_->key()};
@@ -105,20 +105,23 @@ Reducer::Shape TarCall::reducer_shape(Mode mode, const OverHosts* hosts) {
 }
 
 BoundClock::Call TarCall::clock_call() {
-  return {
-      .bounds = *setting_.bounds,
-      .mechanisms = setting_.mechanisms,
-      .arguments = call_->arguments,
-      .endpoint = endpoint_,
-      .handle = handle(),
-      .rank = setting_.rank,
-      .world = setting_.world,
-      .kind = {bucket_bytes(call_->arguments), coding_ != nullptr, setting_.open, near_ != nullptr},
-      // Decoding takes about as long as encoding took.
-      .coding = coding_ ? 2 * (began_ - setting_.began) : Duration::zero(),
-      .submitted = submitted_,
-      .deadline = deadline_,
-      .report = call_->report};
+  return {.bounds = *setting_.bounds,
+          .mechanisms = setting_.mechanisms,
+          .arguments = call_->arguments,
+          .endpoint = endpoint_,
+          .handle = handle(),
+          .rank = setting_.rank,
+          .world = setting_.world,
+          .kind = {.bytes = bucket_bytes(call_->arguments),
+                   .coded = coding_ != nullptr,
+                   .open = setting_.open,
+                   .over_hosts = near_ != nullptr,
+                   .gathers = layout_.gathers()},
+          // Decoding takes about as long as encoding took.
+          .coding = coding_ ? 2 * (began_ - setting_.began) : Duration::zero(),
+          .submitted = submitted_,
+          .deadline = deadline_,
+          .report = call_->report};
 }
 
 OperationSignature TarCall::signature() const {
@@ -127,7 +130,7 @@ OperationSignature TarCall::signature() const {
   result.mode = call_->report.mode;
   result.slot_bytes = static_cast<std::uint16_t>(layout_.slot_bytes());
   result.epoch = call_->report.epoch;
-  if (!coding_) result.shares = call_->arguments.shares.hash();
+  if (!coding_ && layout_.gathers()) result.shares = call_->arguments.shares.hash();
   result.codec = coding_ ? Codec::hadamard : Codec::none;
   return result;
 }
@@ -138,7 +141,7 @@ OperationSpec TarCall::specify(Time now) {
   spec.tag = arguments.tag;
   spec.slot_bytes = layout_.slot_bytes();
   spec.epoch.number = call_->report.epoch;
-  spec.epoch.form = setting_.epoch.flat ? TARPON_FORM_FLAT : 0;
+  spec.epoch.form = setting_.epoch.flat && layout_.gathers() ? TARPON_FORM_FLAT : 0;
   if (coding_) {
     spec.epoch.form |= TARPON_FORM_CODED;
     spec.epoch.form_details = static_cast<std::uint16_t>(coding_->layout().stride);
@@ -147,11 +150,12 @@ OperationSpec TarCall::specify(Time now) {
   spec.bounded = call_->report.mode == Mode::bounded;
   spec.marked = call_->nonfinite;
   spec.asks_if_late = retains();
+  spec.forwards = !layout_.gathers();
   spec.began = setting_.began;
   if (spec.bounded) clock_.plan(spec, now);
   spec.stages.resize(2);
   add_scatter(spec);
-  add_gather(spec);
+  if (layout_.gathers()) add_gather(spec);
   return spec;
 }
 
@@ -159,6 +163,7 @@ void TarCall::add_scatter(OperationSpec& spec) {
   const TarShards& shards = layout_.shards();
   StageSpec& stage = spec.stages[kScatter];
   stage.repair = setting_.mechanisms.scatter_repair;
+  stage.acknowledge = !layout_.gathers();
   scatter_.reserve(shards.others.size());
   for (auto to = shards.others.rbegin(); to != shards.others.rend(); ++to) {
     if (!layout_.is_partner(to->owner)) continue;
@@ -276,7 +281,7 @@ Duration TarCall::work_left(bool with_copy) const {
 }
 
 void TarCall::close_for_work(Time now) {
-  if (late_self_ || closed_.has(kGather)) clock_.stop_looking();
+  if (late_self_ || closed_.has(layout_.gathers() ? kGather : kScatter)) clock_.stop_looking();
   if (now >= clock_.look_at()) clock_.close_for_work(work_left(copies()), now);
   wake_at_ = clock_.look_at();
 }
@@ -313,6 +318,7 @@ void TarCall::update_limit() {
 /// Whether the call may end. Peers may still ask for our shard, so they have to confirm it, or it
 /// is copied. Confirmations usually come within the time that the copy would cost.
 bool TarCall::may_finish(Time now) {
+  if (!layout_.gathers()) return may_finish_scatter(now);
   Time patience = call_->report.mode == Mode::bounded ? settle_at_ : deadline_;
   // The call is over before its bound, because a rank is gone: our shard still has to be sent.
   if (!late_self_ && call_->report.stages[kGather].closing != Closing::bound) {
@@ -337,6 +343,16 @@ bool TarCall::may_finish(Time now) {
          endpoint_.tags().may_retain(layout_.shards().own.count) || now >= deadline_;
 }
 
+/// The same without a gather. The contributions of this rank go to all owners that take part. A
+/// call that waits for the data of live ranks waits as long for live owners.
+bool TarCall::may_finish_scatter(Time now) {
+  const Time patience = clock_.waits_for_live() ? clock_.latest(kScatter) : limit_;
+  wake_at_ = patience;
+  if (endpoint_.view(handle()).unacknowledged() != 0 && now < patience) return false;
+  hold(now);
+  return true;
+}
+
 /// Over hosts a rank that was left out fetches the shards of all owners.
 bool TarCall::confirmed() const {
   if (near_ != nullptr && (reducer_.lacked() | left_out()) != 0) return false;
@@ -346,6 +362,7 @@ bool TarCall::confirmed() const {
 
 /// Whether our shard is retained. Exact calls cannot do without that.
 bool TarCall::retains() const {
+  if (!layout_.gathers()) return false;
   return setting_.mechanisms.retention || call_->report.mode == Mode::exact;
 }
 
@@ -453,7 +470,21 @@ void TarCall::report_result() {
                .waits_for_live = clock_.waits_for_live()},
               call_->report)
       .fill();
+  if (!layout_.gathers()) report_begun_late();
   report_nonfinite();
+}
+
+/// Corrects the report of a reduce_scatter whose data was gone before this rank began: this rank
+/// was late, not the others.
+void TarCall::report_begun_late() {
+  Report& report = call_->report;
+  if (report.status != Status::partial || !endpoint_.view(handle()).begun_late()) return;
+  report.status = Status::late_self;
+  std::erase_if(report.late_ranks, [&](Rank rank) { return (gone_ & bit(rank)) == 0; });
+  report.late_ranks.push_back(setting_.rank);
+  std::sort(report.late_ranks.begin(), report.late_ranks.end());
+  report.causes.late_ranks += report.causes.of_network();
+  report.causes.cut = report.causes.network = report.causes.at_owner = 0;
 }
 
 /// A rank for which no peer waited has no data in the result: a mark that it alone knows does not

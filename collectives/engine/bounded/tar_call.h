@@ -1,4 +1,8 @@
 // A running call that may be bounded. It runs exact if it calibrates a bound. Its schedule is TAR.
+//
+// A bounded reduce_scatter is the first stage of one: its second stage is empty. Nothing is
+// retained for late ranks. Instead the call stays until live ranks have this rank's contributions,
+// within its bound.
 #pragma once
 
 #include <memory>
@@ -87,6 +91,7 @@ class TarCall : public RunningCall {
   void close_for_work(Time now);
   bool retains() const;
   bool may_finish(Time now);
+  bool may_finish_scatter(Time now);
   Duration settling(Time now) const;
   bool serves_afterwards() const;
   bool confirmed() const;
@@ -97,6 +102,7 @@ class TarCall : public RunningCall {
   void retain();
   void end_whole(Time now);
   void report_result();
+  void report_begun_late();
   void report_nonfinite();
   std::uint64_t absent() const;
   std::uint64_t left_out() const;

@@ -54,6 +54,12 @@ std::string wrong_shape(const CollectiveArguments& call, std::uint32_t world, Ra
                ? fmt::format("root {} of {} ranks: give one below that", call.root, world)
                : fmt::format("root {}: it has no root; give 0", call.root);
   }
+  if (call.mode > Mode::bounded) {
+    return fmt::format("mode {} is unknown", static_cast<unsigned>(call.mode));
+  }
+  if (call.mode == Mode::bounded && call.collective != Collective::reduce_scatter) {
+    return "it runs exact alone; give mode exact";
+  }
   return wrong_counts(call, world, rank);
 }
 
@@ -119,6 +125,8 @@ CallArguments::CallArguments(const CollectiveArguments& call, std::uint32_t worl
   type = call.type;
   tag = operation_tag(call, rank);
   algorithm = Algorithm::tar;
+  mode = call.mode;
+  bound = call.bound;
   deadline = call.deadline;
   refusal = call.refusal;
   wrong = wrong_shape(call, world, rank);

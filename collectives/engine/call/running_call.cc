@@ -168,10 +168,12 @@ void RunningCall::end_mismatched(Time now) {
 
 void RunningCall::on_abort(const Event& event, Time now) {
   // The complete result of an AllReduce needs no peer any more, but a call of 0 elements has to
-  // hear every rank. Of another collective the peers that give it up may lack what this rank sends.
+  // hear every rank. Of another exact collective the peers that give it up may lack what this rank
+  // sends.
   const bool needs_none = has_all() && call_->arguments.count > 0;
   const bool late = event.reason == TARPON_ABORT_LATE;
-  if (needs_none && (late ? !owes() : !call_->arguments.parts)) return;
+  const bool owes_none = call_->report.mode == Mode::bounded || !call_->arguments.parts;
+  if (needs_none && (late ? !owes() : owes_none)) return;
   if (event.reason == TARPON_ABORT_MISMATCH) {
     if (mismatches_.any()) return;
     mismatches_.add_ended(abort_text(AbortReason::mismatch, {event.peer}));

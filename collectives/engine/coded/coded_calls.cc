@@ -43,7 +43,7 @@ void CodedCalls::decided(const EpochRecord& record) {
   buffers_.prepare(elements);
 }
 
-void CodedCalls::note_submitted(const AllreduceArguments& arguments, std::size_t open) {
+void CodedCalls::note_submitted(const CallArguments& arguments, std::size_t open) {
   if (!can_be_coded(arguments)) return;
   latest_[oldest_] = {arguments.count, open + 1};
   oldest_ = (oldest_ + 1) % latest_.size();
@@ -51,7 +51,7 @@ void CodedCalls::note_submitted(const AllreduceArguments& arguments, std::size_t
 
 bool CodedCalls::may_begin(const std::shared_ptr<PendingCall>& call, std::uint32_t number,
                            Time submitted, Time now) {
-  const AllreduceArguments& arguments = call->arguments;
+  const CallArguments& arguments = call->arguments;
   if (!can_be_coded(arguments)) return true;
   const bool coded = is_coded(arguments, epochs_.at(arguments.tag, number), number);
   for (const auto& encoding : encodings_) {
@@ -98,7 +98,9 @@ void CodedCalls::note_ended(const PendingCall& call) {
   const Mechanisms& mechanisms = setting_.mechanisms;
   const bool over_hosts = report.algorithm == Algorithm::hosts;
   const bool decides = mechanisms.codec == CodecRule::automatic || over_hosts;
-  if (!decides || !ended || report.mode != Mode::bounded || report.bound <= Duration{}) return;
+  if (call.arguments.parts || !decides || !ended || report.mode != Mode::bounded ||
+      report.bound <= Duration{})
+    return;
   CallEvidence evidence{.lost = std::nullopt,
                         .coded = report.coded.has_value(),
                         .bound = report.bound,

@@ -38,7 +38,7 @@ class CodedCalls {
   void decided(const EpochRecord& record);
 
   /// Notes a call that was submitted while `open` others were outstanding.
-  void note_submitted(const AllreduceArguments& arguments, std::size_t open);
+  void note_submitted(const CallArguments& arguments, std::size_t open);
 
   /// Whether operation `number` can begin with `call`: it is not coded, or its bucket is encoded.
   /// Begins to encode the bucket if needed. An encoded bucket serves every coded epoch, and is

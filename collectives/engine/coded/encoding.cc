@@ -6,11 +6,12 @@
 
 namespace tarpon {
 
-bool can_be_coded(const AllreduceArguments& arguments) {
-  return arguments.type == DataType::float32 && arguments.count > 0 && may_run_bounded(arguments);
+bool can_be_coded(const CallArguments& arguments) {
+  return arguments.type == DataType::float32 && arguments.count > 0 && !arguments.parts &&
+         may_run_bounded(arguments);
 }
 
-bool is_coded(const AllreduceArguments& arguments, EpochSetting epoch, std::uint32_t number) {
+bool is_coded(const CallArguments& arguments, EpochSetting epoch, std::uint32_t number) {
   return epoch.coded && can_be_coded(arguments) &&
          effective_mode(arguments, number) == Mode::bounded;
 }

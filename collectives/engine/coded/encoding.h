@@ -11,10 +11,10 @@
 namespace tarpon {
 
 /// Whether a call may ever be coded.
-bool can_be_coded(const AllreduceArguments& arguments);
+bool can_be_coded(const CallArguments& arguments);
 
 /// Whether a call that runs as operation `number` of its tag, in `epoch`, is coded.
-bool is_coded(const AllreduceArguments& arguments, EpochSetting epoch, std::uint32_t number);
+bool is_coded(const CallArguments& arguments, EpochSetting epoch, std::uint32_t number);
 
 class Encoding {
  public:

@@ -18,10 +18,10 @@ constexpr std::uint32_t kNone = 0xffffffff;
 
 }  // namespace
 
-bool HostedTarCall::suits(const AllreduceArguments& arguments, const Setting& setting,
+bool HostedTarCall::suits(const CallArguments& arguments, const Setting& setting,
                           const hosts::HostCalls& calls) {
   if (arguments.algorithm != Algorithm::hosts || !calls.shares()) return false;
-  if (!hosts::own_line(arguments.tag) || arguments.count == 0) return false;
+  if (arguments.parts || !hosts::own_line(arguments.tag) || arguments.count == 0) return false;
   const hosts::HostLayout& layout = calls.group().layout;
   const bool shared = layout.count() < setting.world;
   const bool even = arguments.shares.even() && !arguments.learn_shares;

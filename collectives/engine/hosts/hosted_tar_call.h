@@ -30,7 +30,7 @@ namespace tarpon {
 class HostedTarCall : public TarCall, private hosts::HostWork, private NearData {
  public:
   /// Whether a bounded call that is not coded runs so. Alike on all ranks.
-  static bool suits(const AllreduceArguments& arguments, const Setting& setting,
+  static bool suits(const CallArguments& arguments, const Setting& setting,
                     const hosts::HostCalls& calls);
 
   /// As TarCall. `calls` outlives the call. REQUIRES: suits().

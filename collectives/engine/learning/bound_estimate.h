@@ -54,7 +54,7 @@ class BoundEstimate {
   /// D of `call`, of which `left` is the time until its deadline: at most `left`, and all of it
   /// while nothing is known.
   virtual Duration whole(const BoundedCall& call, Duration left) const = 0;
-  /// g of `call` with the bound `whole`: at most half of it.
+  /// g of `call` with the bound `whole`: at most half of it; zero for a call without gather.
   virtual Duration gather(const BoundedCall& call, Duration whole) const = 0;
   /// The loss by which the wait of early closes adapts.
   virtual EarlyLoss early_loss(const BoundSample& sample) const = 0;

@@ -1,5 +1,6 @@
 // The properties by which calls are alike. Bounds are learnt by kind: size class (sizes within a
-// factor of two), coded or not, and how many calls the rank had open.
+// factor of two), coded or not, over hosts or not, how many calls the rank had open, and whether
+// there is a gather.
 #pragma once
 
 #include <algorithm>
@@ -15,12 +16,13 @@ struct CallKind {
   bool coded = false;
   std::uint32_t open = 1;   // calls that this rank had open when the call began, itself included
   bool over_hosts = false;  // through the memory of hosts first
+  bool gathers = true;      // the shards go to all ranks: false for a reduce_scatter
 };
 
 inline constexpr std::uint32_t kMaxOpen = 3;  // as many calls open or more are one kind
 
 /// Equal for calls of one kind.
-using CallKindKey = std::tuple<std::size_t, bool, std::uint32_t, bool>;
+using CallKindKey = std::tuple<std::size_t, bool, std::uint32_t, bool, bool>;
 
 inline std::size_t size_class(std::uint64_t bytes) {
   return static_cast<std::size_t>(std::bit_width(std::max<std::uint64_t>(bytes, 1)) - 1);
@@ -28,7 +30,7 @@ inline std::size_t size_class(std::uint64_t bytes) {
 
 inline CallKindKey key_of(const CallKind& kind) {
   return {size_class(kind.bytes), kind.coded, std::clamp<std::uint32_t>(kind.open, 1, kMaxOpen),
-          kind.over_hosts};
+          kind.over_hosts, kind.gathers};
 }
 
 /// Bytes to which the time of a call of `bytes` is proportional: small calls all take the same

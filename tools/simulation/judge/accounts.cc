@@ -55,8 +55,15 @@ class Accounts {
            report_.status == Status::late_self;
   }
 
-  /// The elements that `owner` owns in a call that is not coded.
-  Range elements_of(Rank owner) const { return owned_.shard(owner); }
+  /// The elements of this rank's result that `owner` owns in a call that is not coded.
+  Range elements_of(Rank owner) const {
+    if (!call_.scatters()) return owned_.shard(owner);
+    return owner == rank_ ? Range{0, call_.output_of(rank_).count} : Range{};
+  }
+  /// Elements of the result.
+  std::uint64_t result_count() const {
+    return call_.scatters() ? call_.output_of(rank_).count : arguments_.count;
+  }
 
   /// Elements, or positions, of the shard that `rank` owns.
   std::uint64_t shard_count(Rank rank) const {
@@ -190,7 +197,7 @@ class Accounts {
     const std::size_t width = element_bytes(arguments_.type);
     std::uint64_t of_peer = 0, of_shard = 0, common = all_ranks(plan_.ranks);
     for (const ContributorRun& run :
-         runs_of(report_, positions_of(report_, arguments_.count), plan_.ranks)) {
+         runs_of(report_, positions_of(report_, result_count()), plan_.ranks)) {
       if ((run.contributors >> peer & 1) != 0) of_peer += overlap(run, rank_);
       const std::uint64_t here = overlap(run, peer);
       if (here > 0) common &= run.contributors;

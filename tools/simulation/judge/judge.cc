@@ -45,8 +45,10 @@ class Judge {
     if (!may_end(rank, report)) {
       violate(rank, fmt::format("{}: {}", name(report.status), report.detail));
     }
-    // A caller may follow such a call with any input. So no part of that input may be in a result.
-    const bool was_behind = call_.bounded && call_.count > 0 && (call_.behind >> rank & 1) != 0;
+    // A caller may follow such an AllReduce with any input. So no part of that input may be in a
+    // result.
+    const bool was_behind =
+        call_.bounded && !call_.scatters() && call_.count > 0 && (call_.behind >> rank & 1) != 0;
     if (was_behind && !was_only_given_up(rank) && has_result(report) &&
         report.status != Status::late_self) {
       violate(rank, fmt::format("{}, though another rank had ended the call", name(report.status)));
@@ -242,7 +244,8 @@ class Judge {
   /// The status of a call after healing: nothing is lost any more, except a rank that is gone.
   Status live_status(Rank rank) const {
     if (rank == plan_.victim && at_.on(FaultKind::evict)) return Status::evicted;
-    if (!lacks_one() || (call_.bounded && call_.count == 0)) return Status::complete;
+    if (!lacks_one() || (call_.bounded && call_.output_of(rank).count == 0))
+      return Status::complete;
     if (call_.bounded) return Status::partial;
     if (plan_.crashes()) return Status::peer_dead;
     return at_.on(FaultKind::evict) ? Status::evicted : Status::peer_left;
@@ -258,13 +261,13 @@ class Judge {
 
 std::string describe(const SimulatedCall& call, Rank rank) {
   const bool tar = call.algorithm == Algorithm::tar;
-  return fmt::format("tag {} {} {} ({}{}{} {} x {}) rank {}", call.tag,
-                     call.live ? "live call" : "call", call.number,
-                     !call.parts.empty() ? name(call.parts[rank].collective)
-                     : tar               ? ""
-                                         : name(call.algorithm),
-                     tar && call.parts.empty() ? "" : " ", name(call.function), name(call.type),
-                     call.count, rank);
+  return fmt::format(
+      "tag {} {} {} ({}{}{}{} {} x {}) rank {}", call.tag, call.live ? "live call" : "call",
+      call.number, call.scatters() ? "bounded " : "",
+      !call.parts.empty() ? name(call.parts[rank].collective)
+      : tar               ? ""
+                          : name(call.algorithm),
+      tar && call.parts.empty() ? "" : " ", name(call.function), name(call.type), call.count, rank);
 }
 
 bool has_result(const Report& report) {

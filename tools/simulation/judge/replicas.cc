@@ -118,7 +118,8 @@ class Replicas {
 
 void judge_replicas(const SimulationPlan& plan, const SimulatedCall& call,
                     SimulationResult& result) {
-  if (call.bounded && !call.mismatched) Replicas(plan, call, result).run();
+  // Each element of a reduce_scatter is at one rank alone.
+  if (call.bounded && !call.scatters() && !call.mismatched) Replicas(plan, call, result).run();
 }
 
 }  // namespace tarpon

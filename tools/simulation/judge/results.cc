@@ -74,8 +74,8 @@ class Results {
     }
     if (!found) return;
     for (const ContributorRun& run :
-         runs_of(report, positions_of(report, call_.count), plan_.ranks)) {
-      if ((run.contributors >> plan_.victim & 1) == 0) continue;
+         runs_of(report, positions_of(report, call_.output_of(rank).count), plan_.ranks)) {
+      if (run.count == 0 || (run.contributors >> plan_.victim & 1) == 0) continue;
       return violate(rank, "does not know of the infinite input that its result holds");
     }
   }
@@ -83,7 +83,8 @@ class Results {
   template <typename T>
   void judge_all_nan(Rank rank, const Report& report) {
     if (report.nonfinite_ranks.empty() && !plan_.on.any()) violate(rank, "names nobody");
-    for (std::uint64_t i = 0; i < call_.count; ++i) {
+    const Range output = call_.output_of(rank);
+    for (std::uint64_t i = output.first; i < output.end(); ++i) {
       const auto got = static_cast<double>(element_at<T>(call_.outputs[rank], i));
       if (!std::isnan(got)) return violate(rank, fmt::format("element {} is {}, not NaN", i, got));
     }
@@ -279,7 +280,8 @@ class Results {
   void judge_bounded(Rank rank, const Report& report) {
     std::uint64_t next = 0;
     std::vector<std::uint64_t> missing(plan_.ranks, 0);
-    const std::uint64_t positions = positions_of(report, call_.count);
+    const Range output = call_.output_of(rank);
+    const std::uint64_t positions = positions_of(report, output.count);
     for (const ContributorRun& run : runs_of(report, positions, plan_.ranks)) {
       if (run.first != next) return violate(rank, "the report's runs have gaps");
       next += run.count;
@@ -297,7 +299,7 @@ class Results {
       }
       const T expected = expect<T>(run);
       for (std::uint64_t i = run.first; i < next; ++i) {
-        const T got = element_at<T>(call_.outputs[rank], i);
+        const T got = element_at<T>(call_.outputs[rank], output.first + i);
         if (got == expected) continue;
         if (owned_.by_hosts() && kIsHalf<T> && is_near(got, expected)) continue;
         // NaN or infinity spreads if no rank looks for it.
