@@ -364,6 +364,10 @@ typedef struct tarpon_collective_arguments {
   const char* refusal;           /* as that of tarpon_arguments */
   const uint64_t* output_counts; /* ALL_TO_ALL with `counts`: elements of the part from each rank;
                                     else NULL. In place only where they equal `counts` */
+  uint32_t mode;                 /* tarpon_mode. TARPON_BOUNDED: REDUCE_SCATTER alone; the report
+                                    says what this rank's part lacks */
+  uint32_t reserved;             /* 0 */
+  int64_t bound_us;              /* bounded: as that of tarpon_arguments */
 } tarpon_collective_arguments;
 
 /* What one rank sends to another. */
@@ -565,8 +569,8 @@ TARPON_API int tarpon_allreduce(tarpon_communicator* communicator,
 TARPON_API int tarpon_allreduce_start(tarpon_communicator* communicator,
                                       const tarpon_arguments* arguments, tarpon_call** call);
 
-/* Runs another collective than AllReduce; exact, with repair, deadline and blame. Blocks until the
- * call has ended. A rank may be done while others still run: an OK says that its output is defined,
+/* Runs another collective than AllReduce; exact, with repair, deadline and blame, or within a bound.
+ * Blocks until the call has ended. A rank may be done while others still run: an OK says that its output is defined,
  * and that the ranks which need its data have it, can fetch it from the library, or have given the
  * call up.
  *

@@ -55,9 +55,6 @@ class OperationView {
   /// The ranks whose acknowledgements are missing, over all stages. Bit r: rank r.
   std::uint64_t unacknowledged() const;
 
-  /// Whether some live peer had ended the operation before this rank began it.
-  bool begun_late() const;
-
   /// Bounded: whether this rank is asking its peers if they have closed the operation without
   /// anything of its last stage. Until they have answered (see LatenessPolicy), a rank that ends
   /// the operation may hold what the others count as missing. That stage stays open until then,

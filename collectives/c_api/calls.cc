@@ -48,11 +48,19 @@ std::optional<std::string> wrong_members(const tarpon_arguments& given) noexcept
   }
 }
 
-/// The same of arguments of which only unknown bytes can be wrong here.
-template <typename Arguments>
-std::optional<std::string> wrong_bytes(const Arguments& given, const char* name) noexcept {
+std::optional<std::string> wrong_members(const tarpon_collective_arguments& given) noexcept {
   try {
-    return unknown_members(given, name);
+    if (auto unknown = unknown_members(given, "tarpon_collective_arguments")) return unknown;
+    if (known_part(given).reserved == 0) return std::nullopt;
+    return "tarpon_collective_arguments: reserved is set: set it to 0";
+  } catch (const std::exception&) {
+    return AllreduceArguments::kNoMemory;
+  }
+}
+
+std::optional<std::string> wrong_members(const tarpon_message& given) noexcept {
+  try {
+    return unknown_members(given, "tarpon_message");
   } catch (const std::exception&) {
     return AllreduceArguments::kNoMemory;
   }
@@ -75,9 +83,6 @@ Result<AsyncAllreduce> start_call(Communicator& job, const CollectiveArguments& 
 struct AllreduceCalls {
   static constexpr const char* kStruct = "tarpon_arguments";
 
-  static std::optional<std::string> wrong(const tarpon_arguments& given) noexcept {
-    return wrong_members(given);
-  }
   static auto call(const Communicator&, const tarpon_arguments& known) { return translate(known); }
   static auto refused(const tarpon_arguments& known) { return refused_call(known.tag); }
 };
@@ -86,9 +91,6 @@ struct AllreduceCalls {
 struct CollectiveCalls {
   static constexpr const char* kStruct = "tarpon_collective_arguments";
 
-  static std::optional<std::string> wrong(const tarpon_collective_arguments& given) noexcept {
-    return wrong_bytes(given, kStruct);
-  }
   static auto call(const Communicator& job, const tarpon_collective_arguments& known) {
     return translate(known, job.world_size());
   }
@@ -100,9 +102,6 @@ template <Collective kDirection>
 struct MessageCalls {
   static constexpr const char* kStruct = "tarpon_message";
 
-  static std::optional<std::string> wrong(const tarpon_message& given) noexcept {
-    return wrong_bytes(given, kStruct);
-  }
   static auto call(const Communicator&, const tarpon_message& known) {
     return translate(known, kDirection);
   }
@@ -133,7 +132,7 @@ int begin(Communicator& job, const char* function, Calls, const Arguments* argum
     return failed(TARPON_ERROR_INVALID_ARGUMENT, *wrong);
   }
   const Arguments known = known_part(*arguments);
-  const auto unknown = Calls::wrong(*arguments);
+  const auto unknown = wrong_members(*arguments);
   if (unknown || place_error != nullptr) {
     (void)start_call(job, Calls::refused(known));
     return failed(TARPON_ERROR_INVALID_ARGUMENT,
@@ -176,7 +175,7 @@ int run(tarpon_communicator* communicator, const char* function, Calls calls,
       return failed(TARPON_ERROR_INVALID_ARGUMENT, *wrong);
     }
     const Arguments known = known_part(*arguments);
-    if (auto unknown = Calls::wrong(*arguments)) {
+    if (auto unknown = wrong_members(*arguments)) {
       auto refused = run_call(job, Calls::refused(known));
       if (!refused) return failed(refused.error());
       refused->detail = *unknown;

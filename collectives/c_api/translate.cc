@@ -306,6 +306,8 @@ CollectiveArguments translate(const tarpon_collective_arguments& from,
   to.function = to_enum<ReduceOp>(from.function);
   to.custom = custom_of(from);
   to.tag = from.tag;
+  to.mode = to_enum<Mode>(from.mode);
+  if (from.bound_us != 0) to.bound = from_us(from.bound_us);
   to.deadline = from_us(from.deadline_us);
   try {
     if (from.counts != nullptr) to.counts.assign(from.counts, from.counts + world);

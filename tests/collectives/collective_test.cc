@@ -183,6 +183,30 @@ TEST_P(CollectiveResults, in_place) {
   });
 }
 
+TEST_P(CollectiveResults, reduce_scatter__bounded) {
+  const Ranks& ranks = ranks_;
+  ASSERT_EQ(ranks.size(), kRanks);
+  on_all(kRanks, [&](Rank rank) {
+    for (const Case& one : cases()) {
+      if (one.collective != Collective::reduce_scatter) continue;
+      const Floats in = one.in(rank), wanted = one.out(rank);
+      Floats out(wanted.size(), -1.0f);
+      CollectiveArguments call = one.arguments();
+      call.input = in.data();
+      call.output = out.data();
+      call.mode = Mode::bounded;
+      call.bound = 10s;
+      const auto report = ranks[rank]->collective(call);
+      expect_complete(report);
+      EXPECT_EQ(report->mode, Mode::bounded);
+      EXPECT_EQ(report->algorithm, Algorithm::tar);
+      EXPECT_EQ(out, wanted) << "rank " << rank << ", " << one.total() << " elements";
+    }
+    const auto closed = ranks[rank]->close(20s);
+    EXPECT_TRUE(closed) << closed.error().message;
+  });
+}
+
 TEST(Collectives, order__one_of_a_tag_with_allreduce) {
   const Ranks ranks = connect(kRanks, Datapath::automatic);
   ASSERT_EQ(ranks.size(), kRanks);

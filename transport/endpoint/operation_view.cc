@@ -75,10 +75,6 @@ bool OperationView::sent(std::uint8_t stage) const {
   return true;
 }
 
-bool OperationView::begun_late() const {
-  return open("begun_late() of an open operation").begun_late;
-}
-
 bool OperationView::in_doubt() const {
   return operation_ != nullptr && operation_->inquiry.is_on();
 }

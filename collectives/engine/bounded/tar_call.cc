@@ -470,15 +470,16 @@ void TarCall::report_result() {
                .waits_for_live = clock_.waits_for_live()},
               call_->report)
       .fill();
-  if (!layout_.gathers()) report_begun_late();
+  if (!layout_.gathers()) report_late_begin();
   report_nonfinite();
 }
 
-/// Corrects the report of a reduce_scatter whose data was gone before this rank began: this rank
-/// was late, not the others.
-void TarCall::report_begun_late() {
+/// Corrects the report of a reduce_scatter that this rank began after its end: this rank was late,
+/// not the others.
+void TarCall::report_late_begin() {
   Report& report = call_->report;
-  if (report.status != Status::partial || !endpoint_.view(handle()).begun_late()) return;
+  const bool late = clock_.has_started() && began_ > after(clock_.started(), report.bound);
+  if (report.status != Status::partial || !late) return;
   report.status = Status::late_self;
   std::erase_if(report.late_ranks, [&](Rank rank) { return (gone_ & bit(rank)) == 0; });
   report.late_ranks.push_back(setting_.rank);

@@ -102,7 +102,7 @@ class TarCall : public RunningCall {
   void retain();
   void end_whole(Time now);
   void report_result();
-  void report_begun_late();
+  void report_late_begin();
   void report_nonfinite();
   std::uint64_t absent() const;
   std::uint64_t left_out() const;

@@ -89,6 +89,34 @@ TEST_F(CApi, collective__each_one_with_counts_and_a_root) {
   });
 }
 
+TEST_F(CApi, collective__bounded_reduce_scatter) {
+  on_both([&](std::size_t rank) {
+    const std::vector<float> in = {1, 2, 3, 4};
+    std::vector<float> out(2);
+    tarpon_collective_arguments call{};
+    call.size = sizeof call;
+    call.collective = TARPON_REDUCE_SCATTER;
+    call.input = in.data(), call.output = out.data();
+    call.count = 2;
+    call.deadline_us = 20 * kSecond;
+    call.mode = TARPON_BOUNDED;
+    call.bound_us = 10 * kSecond;
+    tarpon_report* report = nullptr;
+    ASSERT_EQ(tarpon_collective(ranks_[rank], &call, &report), TARPON_OK) << tarpon_error_text();
+    tarpon_summary summary{};
+    summary.size = sizeof summary;
+    ASSERT_EQ(tarpon_report_summary(report, &summary), TARPON_OK);
+    tarpon_report_free(report);
+    EXPECT_EQ(summary.mode, static_cast<std::uint32_t>(TARPON_BOUNDED));
+    EXPECT_EQ(summary.bound_us, 10 * kSecond);
+    EXPECT_EQ(summary.lost_fraction, 0);
+    EXPECT_EQ(out, rank == 0 ? (std::vector<float>{2, 4}) : (std::vector<float>{6, 8}));
+    call.reserved = 1;
+    EXPECT_EQ(tarpon_collective(ranks_[rank], &call, nullptr), TARPON_ERROR_INVALID_ARGUMENT);
+    EXPECT_THAT(tarpon_error_text(), HasSubstr("reserved is set"));
+  });
+}
+
 TEST_F(CApi, collective__what_makes_no_sense_is_refused_and_later_calls_match) {
   on_both([&](std::size_t rank) {
     float in[4] = {1, 2, 3, 4}, out[4];

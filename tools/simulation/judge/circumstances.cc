@@ -101,11 +101,13 @@ bool Circumstances::passes(Rank from, Rank to) const {
     case Collective::all_gather:
       return !is_empty(from);
     case Collective::broadcast:
-    case Collective::scatter:
       return from == parts.root;
+    case Collective::scatter:
+      return from == parts.root && !is_empty(to);
     case Collective::reduce:
-    case Collective::gather:
       return to == parts.root;
+    case Collective::gather:
+      return to == parts.root && !is_empty(from);
     default:
       return true;
   }

@@ -109,6 +109,9 @@ class CollectiveArguments(ctypes.Structure):
         ("custom_context", ctypes.c_void_p),
         ("refusal", ctypes.c_char_p),
         ("output_counts", ctypes.c_void_p),
+        ("mode", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+        ("bound_us", ctypes.c_int64),
     ]
 
 
