@@ -158,6 +158,32 @@ def test_fully_sharded():
         _expect_alike(ranks.run("fully_sharded", world), ranks.run("replicated", world))
 
 
+def bounded_shards():
+    """fully_sharded() with bounded gradients, and whether they were."""
+    modes = set()
+    group = dist.distributed_c10d._get_default_group()
+    plain = group.reduce_scatter_tensor_coalesced
+
+    def noting(*arguments):
+        work = plain(*arguments)
+        work.wait()
+        modes.add(group.last_report.bounded)
+        return work
+
+    group.reduce_scatter_tensor_coalesced = noting
+    return {**fully_sharded(), "bounded": [bool(mode) for mode in modes]}
+
+
+def test_bounded_shards():
+    """TARPON_MODE bounds reduce_scatter, too; nothing is late here."""
+    bounded = {"TARPON_MODE": "bounded", "TARPON_BOUNDED_MIN": "1K", "TARPON_BOUND": "5s"}
+    ours = ranks.run("bounded_shards", 3, environment=bounded)
+    for own, their in zip(ours, ranks.run("replicated", 3)):
+        assert own["bounded"] == [True], own["bounded"]
+        apart = [abs(a - b) for a, b in zip(own["sums"], their["sums"])]
+        assert max(apart) < MOST_APART, apart
+
+
 def test_power_sgd():
     """All ranks have one model, which has learnt. With stock Gloo some of these ranks abort at their end."""
     for world in (2, 3):
@@ -168,7 +194,8 @@ def test_power_sgd():
 
 _LIKE_GLOO = (zero, fp16, joined, batch_norm, embedding, through_autograd)
 FUNCTIONS = {
-    function.__name__: function for function in (*_LIKE_GLOO, power_sgd, fully_sharded, replicated)
+    function.__name__: function
+    for function in (*_LIKE_GLOO, power_sgd, fully_sharded, bounded_shards, replicated)
 }
 TESTS = {
     **{
@@ -176,6 +203,7 @@ TESTS = {
     },
     "power_sgd": test_power_sgd,
     "fully_sharded": test_fully_sharded,
+    "bounded_shards": test_bounded_shards,
 }
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import datetime
 import shutil
 import sys
 import tempfile
+import time
 import warnings
 
 import ranks
@@ -106,6 +107,51 @@ def fully_sharded():
         return [float(each.detach().double().sum()) for each in model.parameters()]
 
 
+def bounded_shards(kind):
+    """The reports of ten steps with bounded gradients, and the model then. `kind`: what happens in step 4; or
+    "plain": the gradients are not bounded."""
+    import tarpon_torch
+
+    rank = dist.get_rank()
+    model = FullyShardedDataParallel(small_model(), device_id=torch.device("cpu"))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    bound = 0.05 if kind == "late" else 5.0
+    hook = None if kind == "plain" else tarpon_torch.bounded_fsdp_hook(model, optimizer, bound=bound)
+    data = batches(rank)
+    for step in range(10):
+        inputs, labels = next(data)
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(inputs), labels)
+        if step == 4 and rank == 1 and kind == "spoilt":
+            loss = loss * float("nan")
+        if step == 4 and rank == 1 and kind == "late":
+            time.sleep(0.5)  # after the parameters have been gathered, which waits for all ranks
+        loss.backward()
+        before = float(next(model.parameters()).detach().double().sum())
+        optimizer.step()
+        after = float(next(model.parameters()).detach().double().sum())
+        if step == 4 and kind == "spoilt":
+            assert before == after
+    reports = []
+    if hook is not None:
+        reports = [vars(report) for report in hook.reports]
+        hook.finish()
+    with FullyShardedDataParallel.summon_full_params(model):
+        return reports, [float(each.detach().double().sum()) for each in model.parameters()]
+
+
+def wrong_model():
+    import tarpon_torch
+
+    model = small_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    try:
+        tarpon_torch.bounded_fsdp_hook(model, optimizer)
+    except tarpon_torch.TarponError as error:
+        return str(error)
+    return ""
+
+
 def tensors_of_a_mesh():
     """DTensor in a mesh of two dimensions."""
     wrong = []
@@ -176,6 +222,33 @@ def test_fully_sharded():
             assert apart < 1e-4, (world, apart)
 
 
+def test_bounded_shards():
+    """Like the exact gradients where all ranks are in time; a step with NaN is skipped by all ranks."""
+    stock = ranks.run("bounded_shards", 3, {"kind": "plain"}, backend="gloo")
+    ours = ranks.run("bounded_shards", 3, {"kind": "whole"})
+    for (reports, own), (_, theirs) in zip(ours, stock):
+        assert [each["decision"] for each in reports] == 10 * ["apply"]
+        assert max(each["lost_fraction"] for each in reports) == 0
+        assert max(abs(a - b) for a, b in zip(own, theirs)) < 1e-4
+    for reports, _ in ranks.run("bounded_shards", 3, {"kind": "spoilt"}):
+        assert [each["step"] for each in reports if each["decision"] == "skip"] == [4], reports
+
+
+def test_late_shards():
+    """A rank late by ten bounds costs its gradients of a step, and training goes on."""
+    results = ranks.run("bounded_shards", 3, {"kind": "late"})
+    for rank, (reports, sums) in enumerate(results):
+        assert [each["decision"] for each in reports] == 10 * ["apply"], reports
+        assert all(abs(one) < 1e6 for one in sums)
+        if rank != 1:
+            assert 1 in reports[4]["late_ranks"], reports[4]
+
+
+def test_wrong_model():
+    for said in ranks.run("wrong_model", 2):
+        assert "model=Sequential: give the outermost FullyShardedDataParallel" in said, said
+
+
 def test_mesh():
     for wrong in ranks.run("tensors_of_a_mesh", 4):
         assert wrong == [], wrong
@@ -187,13 +260,24 @@ def test_saved():
 
 FUNCTIONS = {
     function.__name__: function
-    for function in (operations, training, fully_sharded, tensors_of_a_mesh, saved)
+    for function in (
+        operations,
+        training,
+        fully_sharded,
+        bounded_shards,
+        wrong_model,
+        tensors_of_a_mesh,
+        saved,
+    )
 }
 TESTS = {
     "operations": test_operations,
     "registration": test_registration,
     "ddp": test_ddp,
     "fully_sharded": test_fully_sharded,
+    "bounded_shards": test_bounded_shards,
+    "late_shards": test_late_shards,
+    "wrong_model": test_wrong_model,
     "mesh": test_mesh,
     "saved": test_saved,
 }

@@ -4,6 +4,7 @@
     dist.init_process_group("tarpon")                       # all collectives by Tarpon
 
     hook = tarpon_torch.bounded_hook(ddp, optimizer)        # or: bounded gradients beside any backend
+    hook = tarpon_torch.bounded_fsdp_hook(fsdp, optimizer)  # the same for sharded models
 
 The tutorial is in README.md beside this package's sources.
 """
@@ -13,6 +14,7 @@ from .c10d import ProcessGroupTarpon, register
 from .calls import CallError, Report
 from .communicator import Communicator, Verdict
 from .ddp import bounded_hook
+from .fsdp import BoundedShards, bounded_fsdp_hook
 from .hook import BoundedHook
 from .library import TarponError
 from .replicas import Comparison
@@ -21,6 +23,7 @@ from .step_report import AloneError, HaltError, StepReport
 __all__ = [
     "AloneError",
     "BoundedHook",
+    "BoundedShards",
     "CallError",
     "Communicator",
     "Comparison",
@@ -30,6 +33,7 @@ __all__ = [
     "StepReport",
     "TarponError",
     "Verdict",
+    "bounded_fsdp_hook",
     "bounded_hook",
     "version",
 ]

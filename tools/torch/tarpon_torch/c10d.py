@@ -175,7 +175,7 @@ class ProcessGroupTarpon(dist.ProcessGroup):
     def _all_reduce(self, tensor: torch.Tensor, opts: Any, **end: Any) -> Call:
         expect_tensor(tensor)
         function = function_of(op_of(opts))
-        bounded = self._is_bounded(tensor, function)
+        bounded = self._is_bounded([tensor], function)
         if bounded:
             end["deadline"] = self._settings.deadline
         return self.communicator.prepare(
@@ -187,11 +187,11 @@ class ProcessGroupTarpon(dist.ProcessGroup):
             **end,
         )
 
-    def _is_bounded(self, tensor: torch.Tensor, function: int) -> bool:
-        size = tensor.numel() * tensor.element_size()
+    def _is_bounded(self, tensors: Sequence[torch.Tensor], function: int) -> bool:
+        size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         return (
             self._settings.bounded
-            and tensor.dtype in BOUNDED_TYPES
+            and all(tensor.dtype in BOUNDED_TYPES for tensor in tensors)
             and function in (lib.SUM, lib.AVG)
             and size > self._settings.bounded_min
         )
@@ -207,8 +207,7 @@ class ProcessGroupTarpon(dist.ProcessGroup):
         def start(**end: Any) -> Call:
             parts = only_list(inputs)
             sizes = [count_of([part]) for part in parts]
-            function = function_of(op_of(opts))
-            return self._collectives.reduce_scatter(only_tensor(outputs), parts, sizes, function, **end)
+            return self._scattered(only_tensor(outputs), parts, sizes, opts, **end)
 
         return self._start([start], flat(outputs), timeout_of(opts))
 
@@ -222,11 +221,26 @@ class ProcessGroupTarpon(dist.ProcessGroup):
     ) -> TarponWork:
         def start(output: torch.Tensor, input: torch.Tensor, **end: Any) -> Call:
             sizes = even_parts(input, self.communicator.world_size)
-            function = function_of(op_of(opts))
-            return self._collectives.reduce_scatter(output, [input], sizes, function, **end)
+            return self._scattered(output, [input], sizes, opts, **end)
 
         starts = [functools.partial(start, *pair) for pair in pairs_of(outputs, inputs)]
         return self._start(starts, flat(outputs), timeout_of(opts))
+
+    def _scattered(
+        self,
+        output: torch.Tensor,
+        parts: Sequence[torch.Tensor],
+        sizes: Sequence[int],
+        opts: Any,
+        **end: Any,
+    ) -> Call:
+        function = function_of(op_of(opts))
+        bounded = self._is_bounded(parts, function)
+        if bounded:
+            end["deadline"] = self._settings.deadline
+        return self._collectives.reduce_scatter(
+            output, parts, sizes, function, bounded=bounded, bound=self._settings.bound, **end
+        )
 
     # -- copies
 

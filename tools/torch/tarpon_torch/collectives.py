@@ -90,15 +90,20 @@ class Collectives:
         sizes: Sequence[int],
         function: int,
         *,
+        bounded: bool = False,
+        bound: Optional[float] = None,
         deadline: float,
         ended: Ended,
     ) -> Call:
-        """`sizes`: elements of each rank's part of the input."""
+        """`sizes`: elements of each rank's part of the input. `bound`: seconds of a bounded call; None: learnt."""
         parts, own = Block(inputs, read=True), Block([output], written=True)
         self._check_parts("input", parts, "output", own, sizes)
         call = self._call(lib.REDUCE_SCATTER, parts, own, deadline, ended)
         self._add_up(call, parts, function)
         _set_sizes(call, sizes, 1)
+        if bounded:
+            call.arguments.mode = lib.BOUNDED
+            call.arguments.bound_us = microseconds(bound) if bound else 0
         return call
 
     def gather(

@@ -9,16 +9,14 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from . import states
-from .communicator import Communicator
 from .follower import collectives_of
 from .hook import TAG_OF_MEETING, BoundedHook
+from .hook_job import CONNECT_SECONDS, connect_beside
 from .hook_options import HookOptions, check_function, open_log
 from .library import TarponError
 from .optimizer_step import check_optimizer
 from .step_report import StepReport
-from .waits import PatientStore, interruptible
-
-_CONNECT_SECONDS = 60.0
+from .step_reports import StepReports
 
 # While a rank is behind, the others keep their parts of the steps that it lacks: of at most as many
 # steps as the library keeps verdicts of.
@@ -126,17 +124,17 @@ def bounded_hook(
             options = dataclasses.replace(options, retain_bytes=_kept_bytes(ddp, group))
     except TarponError as error:
         obstacle = error
+    reports = StepReports(on_report, file)
     try:
-        communicator = _connect(group, options, obstacle)
+        communicator = connect_beside(group, options, obstacle)
     except BaseException:
-        if file is not None:
-            file.close()
+        reports.close()
         raise
     options = options.with_defaults(communicator.settings)
-    hook = BoundedHook(ddp, communicator, group, optimizer, state, options, on_report, file)
+    hook = BoundedHook(ddp, communicator, group, optimizer, state, options, reports)
     given = {"optimizer (1: given)": float(optimizer is not None), "len(state)": float(len(state))}
     try:
-        options.expect_alike(communicator, given, TAG_OF_MEETING, _CONNECT_SECONDS)
+        options.expect_alike(communicator, given, TAG_OF_MEETING, CONNECT_SECONDS)
         hook.attach()  # first: with the hook alone this rank would apply steps that others skip
         ddp.register_comm_hook(None, _named(hook))
     except Exception:
@@ -155,29 +153,6 @@ def _kept_bytes(ddp: DistributedDataParallel, group: Any) -> int:
     part = -(-step // max(1, dist.get_world_size(group) - 1))  # the late rank owns nothing
     least, most = _KEPT_BYTES
     return max(least, min(_KEPT_STEPS * part, most), _LEAST_KEPT_STEPS * part)
-
-
-def _connect(group: Any, options: HookOptions, obstacle: Optional[TarponError]) -> Communicator:
-    """Errors: TarponError. With an `obstacle` all ranks get it."""
-    own = _own_store(group)
-    store = PatientStore(own) if own is not None else None
-    wishes = options.of_connect() if obstacle is None else {}
-    try:
-        return interruptible(
-            lambda: Communicator.connect(
-                store,
-                dist.get_rank(group),
-                dist.get_world_size(group),
-                _CONNECT_SECONDS,
-                obstacle=obstacle,
-                **wishes,
-            ),
-            discard=lambda communicator: communicator.close(seconds=0),
-        )
-    except BaseException:
-        if store is not None:
-            store.give_up()
-        raise
 
 
 def _checked_model(model: Any) -> DistributedDataParallel:
@@ -215,23 +190,6 @@ def _warn_of_collectives(model: Any) -> None:
             "bound ends, and which fails where a rank dies; give False to DistributedDataParallel",
             stacklevel=4,
         )
-
-
-def _own_store(group: Any) -> Any:
-    """Keys of this hook alone, in the store of the group; None for a group of MPI, which has none.
-
-    Alike on all ranks of the group, since they make their hooks in the same order.
-    """
-    c10d = dist.distributed_c10d
-    world = getattr(c10d, "_world", c10d)  # since torch 2.0 its tables lie there
-    stores = getattr(world, "pg_map", None) or c10d._pg_map
-    names = getattr(world, "pg_names", None) or c10d._pg_names
-    store = stores[group][1]
-    if store is None:
-        return None
-    name = f"tarpon-hook-{names[group]}"
-    made = store.add(f"{name}-of-{dist.get_rank(group)}", 1)
-    return dist.PrefixStore(f"{name}-{made}", store)
 
 
 def _named(hook: BoundedHook) -> Callable[[Any, "dist.GradBucket"], Any]:

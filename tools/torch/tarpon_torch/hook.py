@@ -1,14 +1,13 @@
 """Averages the gradients of a step within a bound, and applies or skips the step as all ranks decide.
 ddp.py registers the hook."""
 
-import collections
 import datetime
 import re
 import threading
 import time
 import warnings
 import weakref
-from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 import torch
 import torch.distributed as dist
@@ -21,18 +20,18 @@ from .communicator import BOUNDED_TYPES, Communicator, Verdict
 from .follower import Follower
 from .hook_options import HookOptions
 from .library import TarponError
-from .loss_watch import LOGGER, LossWatch
+from .loss_watch import LOGGER
 from .optimizer_step import ReplacedStep
 from .owners import Owners
 from .replica_check import ReplicaCheck
 from .step_report import AloneError, HaltError, StepReport
+from .step_reports import StepReports
 from .waits import Wait, interruptible
 
 # Of what ranks tell each other when they have met, at first or again: on a new communicator. Buckets have
 # the tags from 0 on, comparisons those of replica_check.py.
 TAG_OF_MEETING = 1 << 31
 
-_KEPT_REPORTS = 1000
 _REJOIN_TRIES = 3
 
 _SHORTEST_CLOSE = 5.0  # seconds
@@ -61,12 +60,12 @@ class BoundedHook:
         optimizer: Optional[torch.optim.Optimizer],
         state: Sequence[Any],
         options: HookOptions,
-        on_report: Optional[Callable[[StepReport], None]],
-        log: Any,
+        reports: StepReports,
     ):
         """`options` has a value for each that bounded_hook() may leave to the environment."""
         self.communicator = communicator
-        self.reports: Deque[StepReport] = collections.deque(maxlen=_KEPT_REPORTS)  # the latest
+        self.reports = reports.kept
+        self._reports = reports
         self._ddp = weakref.ref(ddp)  # which owns this hook
         self._group = group  # for buckets that Tarpon does not carry
         self._optimizer = optimizer
@@ -78,10 +77,7 @@ class BoundedHook:
             options,
             options.compare_every if optimizer is not None else 0,
         )
-        self._watch = LossWatch()
         self._loss_target = options.target_of(0)  # as the communicator has it
-        self._on_report = on_report
-        self._log = log
         self._lock = threading.Lock()  # of the open report, which the communicator's thread fills
         self._open: Optional[StepReport] = None  # from the first bucket of a step on
         self._next_step = 0
@@ -323,8 +319,7 @@ class BoundedHook:
             # Late ranks fetch results for as long as a call may take.
             seconds = max(self._deadline, _SHORTEST_CLOSE)
             interruptible(lambda: self.communicator.close(seconds))
-            if self._log is not None:
-                self._log.close()
+            self._reports.close()
 
     def attach(self) -> None:
         """Puts _step() in place of the optimizer's step()."""
@@ -439,13 +434,7 @@ class BoundedHook:
             return
         report.rank, report.time = self._own, time.time()
         self._follower.step_ends()
-        self.reports.append(report)
-        self._watch.take(report, None if self._options.bound is not None else self._loss_target)
-        if self._log is not None:
-            self._log.write(report.line())
-            self._log.flush()
-        if self._on_report is not None:
-            self._on_report(report)
+        self._reports.take(report, None if self._options.bound is not None else self._loss_target)
 
     def compare(self, largest_distance: Optional[float] = None) -> replicas.Comparison:
         """Compares the parameters of all ranks, which all call it; resyncs those too far apart.
