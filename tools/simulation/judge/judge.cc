@@ -106,8 +106,12 @@ class Judge {
       return;
     if (!plan_.pauses.empty()) return;
     // The limit is the time until half of the ranks are heard, and the bound. If the first
-    // announcements are lost, hearing may take a few repetitions.
-    const Duration hearing = plan_.skew + plan_.lateness + (at_.calm_packets() ? 2ms : 500ms);
+    // announcements are lost, hearing may take a few repetitions. A call over hosts announces
+    // itself to most ranks by its data, and by READYs if an owner keeps that back.
+    const Duration quiet =
+        report.algorithm == Algorithm::hosts ? EndpointOptions{}.quiet_delay : Duration{};
+    const Duration hearing =
+        plan_.skew + plan_.lateness + quiet + (at_.calm_packets() ? 2ms : 500ms);
     const Duration bound = plan_.limited ? bound_of(plan_, call_) : report.bound + report.held;
     const Duration most = hearing + bound + at_.work();
     if (!at_.delays_all() && report.elapsed > most) {
