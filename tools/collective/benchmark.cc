@@ -40,7 +40,13 @@ std::optional<std::uint64_t> next_size(const CollectiveOptions& options, std::ui
   return size + options.step_bytes;
 }
 
-/// Sizes of all measurements in their order: each size twice, for every kind, in every cycle.
+/// How many measurements there are of a size: out of place and, if the row has it, in place.
+std::size_t places_of(const CollectiveOptions& options) {
+  return options.row->has_in_place() ? 2 : 1;
+}
+
+/// Sizes of all measurements in their order: each size for each place, for every kind, in every
+/// cycle.
 std::vector<std::uint64_t> items_of(const CollectiveOptions& options, std::size_t kinds) {
   constexpr std::size_t kMost = 100'000;  // enough for an estimate
   std::vector<std::uint64_t> sizes;
@@ -48,7 +54,7 @@ std::vector<std::uint64_t> items_of(const CollectiveOptions& options, std::size_
   for (std::size_t sweep = 0; sweep < sweeps && sizes.size() < kMost; ++sweep) {
     for (std::optional size = options.min_bytes; size && sizes.size() < kMost;
          size = next_size(options, *size)) {
-      sizes.insert(sizes.end(), {*size, *size});
+      sizes.insert(sizes.end(), places_of(options), *size);
     }
   }
   return sizes;
@@ -116,13 +122,13 @@ class Benchmark {
     for (std::optional size = options_.min_bytes; size; size = next_size(options_, *size)) {
       const auto out = measure(*size, false);
       if (!out) return fail(out.error());
-      if (!halted_.empty()) {
-        print_row(*out, std::nullopt);
-        return {};
+      std::optional<Measurement> in;
+      if (halted_.empty() && options_.row->has_in_place()) {
+        auto measured = measure(*size, true);
+        if (!measured) return fail(measured.error());
+        in = std::move(*measured);
       }
-      const auto in = measure(*size, true);
-      if (!in) return fail(in.error());
-      print_row(*out, *in);
+      print_row(*out, in);
       if (!halted_.empty()) return {};
     }
     return {};
@@ -213,7 +219,8 @@ class Benchmark {
     busbw_ += result.busbw(result.mean_us(), world);
     ++measured_;
     flows_ = result.flows;
-    large_calls_ += large_calls(result.size, world, options_.warmup + result.time_us.size());
+    large_calls_ += large_calls(result.size, is_message(result.collective) ? 1 : world,
+                                options_.warmup + result.time_us.size());
     results_.push_back(to_json(result, world));
   }
 
@@ -295,7 +302,7 @@ class Benchmark {
   void print_footer() {
     if (!first_) return;
     fmt::print(text_, "{}{}", flows_line(flows_, choice_of_flows(options_.job.flows, large_calls_)),
-               columns_line(shape_, std::uint64_t{2} * options_.iterations));
+               columns_line(shape_, std::uint64_t{places_of(options_)} * options_.iterations));
     if (options_.learn_shares) {
       fmt::print(text_, "# Shares, learnt        : {}\n",
                  shares_text(communicator_.learnt_shares(0)));

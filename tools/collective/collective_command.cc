@@ -71,6 +71,14 @@ Result<void> check_root(Rank root, std::uint32_t world) {
               fmt::format("--root {} of {}: ranks count from 0", root, rank_count(world)));
 }
 
+Result<void> check_peers(const CollectiveOptions& options, std::uint32_t world) {
+  if (!is_message(options.row->collective) || world > 1) return {};
+  return fail(Error::Code::invalid_argument,
+              fmt::format("{} of 1 rank: no rank sends to itself; give 2 ranks or more, for "
+                          "example --local-ranks 2",
+                          options.row->command));
+}
+
 Result<void> check_shares(const CollectiveOptions& options, std::uint32_t world) {
   const Shares& shares = options.shares;
   if (shares.even() || shares.ranks() == world) return {};
@@ -101,6 +109,8 @@ int collective_as_rank(CollectiveOptions options, const LaunchPlace& place) {
   if (auto good = check_delay(options.delay, place.world_size); !good)
     return report(good.error(), place.voice);
   if (auto good = check_root(options.kind.root, place.world_size); !good)
+    return report(good.error(), place.voice);
+  if (auto good = check_peers(options, place.world_size); !good)
     return report(good.error(), place.voice);
   if (auto good = check_shares(options, place.world_size); !good)
     return report(good.error(), place.voice);

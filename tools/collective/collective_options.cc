@@ -347,6 +347,9 @@ void add_other_options(cli::OptionTable& table, CollectiveOptions& options) {
         "Sizes (-b, -e) are those of the parts of all ranks together, as in nccl-tests; the "
         "column count has the elements of one part.");
   }
+  if (!row.has_in_place()) {
+    table.note("There are no calls in place, as in nccl-tests: the table has N/A there.");
+  }
   add_job_options(table, options.job);
   if (reduces(row.collective)) table.add(kCallGroup, {function_option(options)});
   if (has_root(row.collective)) table.add(kCallGroup, {root_option(options)});
@@ -372,7 +375,8 @@ std::string against_hosts(const CollectiveOptions& options, const std::string& h
     // Other hosts have different numbers of ranks.
     const bool even = hosts.find(" on one host") != std::string::npos ||
                       hosts.find(" each)") != std::string::npos;
-    return even ? "" : fmt::format("{} goes over the network", options.row->command);
+    const bool by_memory = even && !is_message(options.row->collective);
+    return by_memory ? "" : fmt::format("{} goes over the network", options.row->command);
   }
   if (options.mode == Mode::bounded &&
       (options.bound.given || options.bound.rule == BoundRule::optireduce)) {

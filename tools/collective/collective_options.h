@@ -117,7 +117,7 @@ std::optional<double> given_bound_us(const CollectiveOptions& options);
 /// The arguments of one call on these buffers. REQUIRES: the row of AllReduce.
 AllreduceArguments allreduce_arguments(const CollectiveOptions& options, const void* input,
                                        void* output, std::uint64_t count);
-/// The same, of the other rows.
+/// The same, of the other rows; of a message without its peer.
 CollectiveArguments collective_arguments(const CollectiveOptions& options, const void* input,
                                          void* output, std::uint64_t count);
 

@@ -41,7 +41,10 @@ const std::vector<MeasuredCollective>& measured_collectives() {
        true, Holds::part, Holds::root, the_others},
       {Collective::scatter, "scatter",
        "give every rank its part of the root's data, as a benchmark", true, Holds::root,
-       Holds::part, the_others}};
+       Holds::part, the_others},
+      {Collective::send, "sendrecv",
+       "send to the next rank and receive from the one before, as a benchmark", false, Holds::whole,
+       Holds::whole, everything}};
   return rows;
 }
 
@@ -64,6 +67,14 @@ std::uint64_t MeasuredCollective::whole_of(std::uint64_t count, std::uint32_t ra
   return divided ? count * ranks : count;
 }
 
+Rank rank_after(Rank rank, std::uint32_t ranks) {
+  return static_cast<Rank>((rank + 1) % ranks);
+}
+
+Rank rank_before(Rank rank, std::uint32_t ranks) {
+  return static_cast<Rank>((rank + ranks - 1) % ranks);
+}
+
 std::optional<HeldElements> held(const MeasuredCollective& row, Holds holds,
                                  const CallShape& shape) {
   if (holds == Holds::part) return HeldElements{shape.rank * shape.count, shape.count};
@@ -75,6 +86,9 @@ std::vector<ExpectedPiece> expected_output(const MeasuredCollective& row, const 
   const std::optional<HeldElements> output = held(row, row.output, shape);
   if (!output) return {};
   if (reduces(row.collective)) return {{0, output->count, std::nullopt, output->first}};
+  if (is_message(row.collective)) {
+    return {{0, output->count, rank_before(shape.rank, shape.ranks), output->first}};
+  }
   if (row.input == Holds::root) return {{0, output->count, shape.root, output->first}};
   // A part of each rank: all that it has, or the part for this rank.
   const std::uint64_t first = row.input == Holds::part ? 0 : shape.rank * shape.count;

@@ -3,6 +3,9 @@
 //
 // A call works on a whole of `size` bytes. The whole is one buffer of `count` elements or, where
 // the row is `divided`, a part of `count` elements for each rank, in the order of ranks.
+//
+// The row of Collective::send stands for two messages at once: each rank sends its whole to the
+// next rank and receives that of the one before.
 #pragma once
 
 #include <cstddef>
@@ -31,6 +34,8 @@ struct MeasuredCollective {
   Holds output = Holds::whole;
   double (*bus_factor)(double ranks) = nullptr;  // busbw over algbw
 
+  /// Whether calls in place exist: the buffer of a message that is sent must not change.
+  bool has_in_place() const { return !is_message(collective); }
   /// Elements as the table counts them, of at most `bytes`. A part has a multiple of 16 bytes, as
   /// in nccl-tests.
   std::uint64_t count_in(std::uint64_t bytes, std::size_t element_bytes, std::uint32_t ranks) const;
@@ -50,6 +55,10 @@ struct CallShape {
   Rank root = 0;
   std::uint32_t ranks = 1;
 };
+
+/// The peers of a rank's messages, in a ring of all ranks.
+Rank rank_after(Rank rank, std::uint32_t ranks);
+Rank rank_before(Rank rank, std::uint32_t ranks);
 
 /// Elements [first, first + count) of the whole.
 struct HeldElements {

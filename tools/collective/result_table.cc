@@ -73,10 +73,12 @@ std::string figure(const Column& column, std::optional<double> value, int decima
   return value ? figure(column, *value, decimals) : cell(column, "-");
 }
 
-std::string place_cells(const std::optional<Measurement>& m, std::uint32_t world, bool checked) {
+/// `missing`: what stands in each cell if there is no measurement.
+std::string place_cells(const std::optional<Measurement>& m, std::uint32_t world, bool checked,
+                        std::string_view missing) {
   std::string text;
   if (!m || m->time_us.empty()) {
-    for (const Column& column : kPlace) text += cell(column, "-");
+    for (const Column& column : kPlace) text += cell(column, missing);
     return text;
   }
   const double mean = m->mean_us();
@@ -207,8 +209,9 @@ std::string table_row(const TableShape& shape, const std::optional<Measurement>&
                      cell(kCall[1], fmt::format("{}", known.count)) +
                      cell(kCall[2], name(known.type)) + cell(kCall[3], known.function_name()) +
                      cell(kCall[4], fmt::format("{}", known.root_number()));
-  if (shape.out) text += place_cells(out, world, checked);
-  if (shape.in) text += place_cells(in, world, checked);
+  const bool has_in_place = tarpon::row_of(known.collective).has_in_place();
+  if (shape.out) text += place_cells(out, world, checked, "-");
+  if (shape.in) text += place_cells(in, world, checked, has_in_place ? "-" : "N/A");
   const BothPlaces both = both_places(out, in);
   for (const OwnColumn one : shape.own) text += own_cell(one, both);
   return text + "\n";
@@ -223,9 +226,9 @@ std::string columns_line(const TableShape& shape, std::uint64_t calls) {
                      kForP99, calls);
 }
 
-std::uint64_t large_calls(std::uint64_t size, std::uint32_t world, std::uint64_t calls) {
+std::uint64_t large_calls(std::uint64_t size, std::uint32_t messages, std::uint64_t calls) {
   constexpr std::uint64_t kLargeMessage = 1 << 20;
-  return size / world >= kLargeMessage ? calls : 0;
+  return size / messages >= kLargeMessage ? calls : 0;
 }
 
 FlowsBy choice_of_flows(std::uint32_t asked, std::uint64_t large) {

@@ -31,7 +31,8 @@ Result<TableShape> parse_columns(const std::string& text);
 /// nccl-tests' header lines; the last one has the units.
 std::string table_header(const TableShape& shape);
 /// One row. `out` may be missing (file form), and so may `in` (a halted run); the columns of that
-/// place then show "-". `checked`: whether #wrong was counted.
+/// place then show "-", or "N/A" if the collective has no calls in place. `checked`: whether #wrong
+/// was counted.
 std::string table_row(const TableShape& shape, const std::optional<Measurement>& out,
                       const std::optional<Measurement>& in, std::uint32_t world, bool checked);
 /// One line that says how many calls p50 or p99 takes, if a column stays empty with `calls` calls.
@@ -44,9 +45,9 @@ enum class FlowsBy {
   no_trial,  // too few large calls were made for one
 };
 
-/// The calls among `calls` of `size` bytes that count in a trial of flows: those with messages of
-/// 1 MiB or more.
-std::uint64_t large_calls(std::uint64_t size, std::uint32_t world, std::uint64_t calls);
+/// The calls among `calls` of `size` bytes in `messages` messages that count in a trial of flows:
+/// those with messages of 1 MiB or more.
+std::uint64_t large_calls(std::uint64_t size, std::uint32_t messages, std::uint64_t calls);
 /// `asked`: the value of --flows, or 0 for auto. `large`: large_calls() of the run.
 FlowsBy choice_of_flows(std::uint32_t asked, std::uint64_t large);
 /// The number of flows of large messages, one for all ranks if it is the same, else by rank.

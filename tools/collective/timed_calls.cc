@@ -97,6 +97,27 @@ bool agree_on_step(const TimedCalls& calls, const Report& report, IterationLog& 
   return false;
 }
 
+/// Sends to the next rank and receives from the one before, at the same time. Returns the report of
+/// the call that went worse: a dead peer ranks above one that is only late.
+Result<Report> send_and_receive(Communicator& job, const CollectiveArguments& message) {
+  CollectiveArguments out = message, in = message;
+  out.output = nullptr;
+  out.peer = rank_after(job.rank(), job.world_size());
+  in.collective = Collective::receive;
+  in.input = nullptr;
+  in.peer = rank_before(job.rank(), job.world_size());
+  auto sent = job.collective_async(out);
+  if (!sent) return fail(sent.error());
+  auto received = job.collective_async(in);
+  if (!received) {
+    sent->wait();
+    return fail(received.error());
+  }
+  Report of_send = sent->wait(), of_receive = received->wait();
+  if (of_send.status > of_receive.status) return of_send;
+  return of_receive;
+}
+
 /// Makes the call that the options ask for, on these buffers.
 std::function<Result<Report>()> call_of(const TimedCalls& calls, const void* input, void* output,
                                         std::uint64_t count) {
@@ -107,7 +128,8 @@ std::function<Result<Report>()> call_of(const TimedCalls& calls, const void* inp
     };
   }
   return [&job, arguments = collective_arguments(calls.options, input, output, count)] {
-    return job.collective(arguments);
+    return is_message(arguments.collective) ? send_and_receive(job, arguments)
+                                            : job.collective(arguments);
   };
 }
 

@@ -80,7 +80,7 @@ TEST_P(CliCollectiveFaults, late_beyond_the_deadline__is_named) {
 
 INSTANTIATE_TEST_SUITE_P(Commands, CliCollectiveFaults,
                          ::testing::Values("all_gather", "reduce_scatter", "broadcast", "reduce",
-                                           "alltoall", "gather", "scatter"),
+                                           "alltoall", "gather", "scatter", "sendrecv"),
                          [](const auto& command) { return std::string(command.param); });
 
 }  // namespace

@@ -22,12 +22,15 @@ struct Row {
   bool divided;       // `count` is that of one part
   const char* redop;  // "none": -o is refused
   const char* root;   // "-1": -r is refused
+  bool in_place = true;
 };
 
-constexpr Row kRows[] = {{"all_reduce", false, "sum", "-1"},    {"all_gather", true, "none", "-1"},
-                         {"reduce_scatter", true, "sum", "-1"}, {"broadcast", false, "none", "0"},
-                         {"reduce", false, "sum", "0"},         {"alltoall", true, "none", "-1"},
-                         {"gather", true, "none", "0"},         {"scatter", true, "none", "0"}};
+constexpr Row kRows[] = {
+    {"all_reduce", false, "sum", "-1"},      {"all_gather", true, "none", "-1"},
+    {"reduce_scatter", true, "sum", "-1"},   {"broadcast", false, "none", "0"},
+    {"reduce", false, "sum", "0"},           {"alltoall", true, "none", "-1"},
+    {"gather", true, "none", "0"},           {"scatter", true, "none", "0"},
+    {"sendrecv", false, "none", "-1", false}};
 
 Command job(const Row& row, const std::vector<std::string>& more) {
   return local_of(row.command, 3, more);
@@ -51,7 +54,7 @@ TEST_P(CliCollectives, table__sizes_and_checks_as_nccl_tests) {
     EXPECT_THAT((std::vector(rows[i].begin(), rows[i].begin() + 5)),
                 ElementsAre(sizes[i], counts[i], "float", row.redop, row.root));
     EXPECT_EQ(rows[i][8], "0") << "out of place";
-    EXPECT_EQ(rows[i][12], "0") << "in place";
+    EXPECT_EQ(rows[i][12], row.in_place ? "0" : "N/A") << "in place";
   }
 }
 
@@ -61,7 +64,7 @@ TEST_P(CliCollectives, json__names_the_collective_and_its_figures) {
   expect_good(run(job(row, {"-b", "96K", "-e", "96K", "-n", "2", "-w", "0", "-d", "double",
                             "--json", scratch / "j"})));
   const nlohmann::json results = json_of(scratch / "j")["results"];
-  ASSERT_EQ(results.size(), 2u);
+  ASSERT_EQ(results.size(), row.in_place ? 2u : 1u);
   const double factor = std::string(row.command) == "all_reduce" ? 4.0 / 3
                         : row.divided                            ? 2.0 / 3
                                                                  : 1;
@@ -79,7 +82,7 @@ TEST_P(CliCollectives, json__names_the_collective_and_its_figures) {
     EXPECT_NEAR(result["bus_bw"].get<double>() / result["alg_bw"].get<double>(), factor, 1e-9);
   }
   EXPECT_EQ(results[0]["place"], "out");
-  EXPECT_EQ(results[1]["place"], "in");
+  EXPECT_EQ(results.back()["place"], row.in_place ? "in" : "out");
 }
 
 TEST_P(CliCollectives, types_and_functions_and_roots__all_right) {
@@ -158,6 +161,8 @@ TEST_P(CliCollectives, veth__several_ranks_on_a_host) {
                                     "512K", "-e", "512K", "-n", "2", "-w", "0"}));
   expect_good(ended);
   EXPECT_THAT(ended.out, HasSubstr("# hosts: 4 ranks on 2 hosts"));
+  const bool by_memory = std::string(GetParam().command) != "sendrecv";
+  EXPECT_EQ(count(ended.out, "sendrecv goes over the network"), by_memory ? 0u : 1u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Commands, CliCollectives, ::testing::ValuesIn(kRows),
@@ -184,6 +189,26 @@ TEST(CliCollective, ranks_with_another_collective_or_root__refused) {
       EXPECT_GT(rank.exit_code, 0) << rank.out;
       EXPECT_THAT(rank.error, HasSubstr(named));
     }
+  }
+}
+
+TEST(CliCollective, sendrecv__one_rank_has_no_peer) {
+  const Ended ended = run(local_of("sendrecv", 1, {"-b", "1K", "-e", "1K"}));
+  EXPECT_EQ(ended.exit_code, 2);
+  EXPECT_EQ(
+      ended.error,
+      "tarpon: sendrecv of 1 rank: no rank sends to itself; give 2 ranks or more, for example "
+      "--local-ranks 2\n");
+}
+
+TEST(CliCollective, sendrecv__each_rank_sends_its_buffer_once) {
+  const ScratchDirectory scratch;
+  expect_good(run(local_of(
+      "sendrecv", 4, {"-b", "4M", "-e", "4M", "-n", "3", "-w", "1", "--json", scratch / "j"})));
+  const nlohmann::json result = json_of(scratch / "j")["results"][0];
+  for (const auto& sent : result["sent_bytes"]) {
+    EXPECT_LT(sent, 1.1 * (4 << 20));
+    EXPECT_GT(sent, 4 << 20);
   }
 }
 

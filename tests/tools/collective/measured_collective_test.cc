@@ -68,8 +68,9 @@ Floats right_output(const MeasuredCollective& row, Rank rank) {
     case Collective::all_gather:
       for (Rank from = 0; from < kRanks; ++from) append(input_of(row, from));
       return output;
-    case Collective::all_to_all:
     case Collective::send:
+      return input_of(row, static_cast<Rank>((rank + kRanks - 1) % kRanks));
+    case Collective::all_to_all:
     case Collective::receive:
       break;
   }
@@ -85,12 +86,14 @@ std::uint64_t wrong_in(const MeasuredCollective& row, Rank rank, const Floats& o
 
 TEST(MeasuredCollective, rows__names_and_bandwidths_of_nccl_tests) {
   const std::map<std::string, double> factors{
-      {"all_reduce", 1.5}, {"all_gather", 0.75}, {"reduce_scatter", 0.75}, {"broadcast", 1},
-      {"reduce", 1},       {"alltoall", 0.75},   {"gather", 0.75},         {"scatter", 0.75}};
+      {"all_reduce", 1.5}, {"all_gather", 0.75}, {"reduce_scatter", 0.75},
+      {"broadcast", 1},    {"reduce", 1},        {"alltoall", 0.75},
+      {"gather", 0.75},    {"scatter", 0.75},    {"sendrecv", 1}};
   EXPECT_EQ(measured_collectives().size(), factors.size());
   for (const MeasuredCollective& row : measured_collectives()) {
     EXPECT_DOUBLE_EQ(row.bus_factor(4), factors.at(row.command)) << row.command;
     EXPECT_EQ(&row_of(row.collective), &row);
+    EXPECT_EQ(row.has_in_place(), row.command != std::string("sendrecv"));
   }
 }
 
@@ -122,11 +125,19 @@ TEST(MeasuredCollective, check__accepts_the_right_output_alone) {
 
 TEST(MeasuredCollective, check__finds_the_output_of_another_rank) {
   for (const MeasuredCollective& row : measured_collectives()) {
-    const bool differs = row.output == Holds::part || row.collective == Collective::all_to_all;
+    const bool differs = row.output == Holds::part || row.collective == Collective::all_to_all ||
+                         row.collective == Collective::send;
     if (!differs) continue;
     const Floats others = right_output(row, 2);
     EXPECT_GT(wrong_in(row, 0, others), others.size() / 2) << row.command;
   }
+}
+
+TEST(MeasuredCollective, peers_of_messages__ring_of_all_ranks) {
+  EXPECT_EQ(rank_after(0, 3), 1);
+  EXPECT_EQ(rank_after(2, 3), 0);
+  EXPECT_EQ(rank_before(0, 3), 2);
+  EXPECT_EQ(rank_before(1, 2), rank_after(1, 2));
 }
 
 TEST(MeasuredCollective, check__finds_parts_in_the_wrong_order) {
@@ -158,6 +169,7 @@ class PatternBuffersTest : public testing::TestWithParam<bool> {};
 
 TEST_P(PatternBuffersTest, check__accepts_what_the_call_should_write_and_nothing_stale) {
   for (const MeasuredCollective& row : measured_collectives()) {
+    if (GetParam() && !row.has_in_place()) continue;
     std::vector<PatternBuffers> buffers = buffers_for_a_call(row, GetParam());
     for (Rank rank = 0; rank < kRanks; ++rank) {
       SCOPED_TRACE(std::string(row.command) + ", rank " + std::to_string(rank));

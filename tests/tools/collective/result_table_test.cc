@@ -75,6 +75,14 @@ TEST(Table, row__words_at_the_places_of_nccl_tests) {
   EXPECT_EQ(lone[12], "N/A");
 }
 
+TEST(Table, row__not_applicable_where_no_call_is_in_place) {
+  Measurement out;
+  out.collective = Collective::send;
+  out.time_us = {20};
+  const std::string row = table_row(default_shape(Mode::exact), out, std::nullopt, 4, true);
+  EXPECT_THAT(row, HasSubstr("N/A     N/A     N/A    N/A    20.00"));
+}
+
 TEST(Table, lines__fit_120_columns) {
   Measurement huge;
   huge.size = 1ull << 33;
