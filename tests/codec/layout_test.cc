@@ -93,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, StridedLayout,
                                          Case{50'000, 8, 5}, Case{kFarFrom, 352, 26},
                                          Case{kFarFrom, 2224, 30}));
 
-/// The example of transport/RELIABILITY.md.
+/// The example of codec/layout.h.
 TEST(StridedLayout, is_as_the_protocol_says) {
   const CodedLayout coded = strided_layout(100'000, 352, 3);
   EXPECT_EQ(coded, (CodedLayout{100'000, 4096, 14, 1, 25}));
