@@ -131,8 +131,9 @@ struct OperationSpec {
   /// Entry r: the terms for rank r alone. READY then goes to every peer. Empty: `terms` for all.
   std::vector<CallTerms> terms_by_peer = {};
   /// Nothing stands in for a confirmation, so this rank asks for each one that does not come, and
-  /// CLOSED stands for those of its sender. Exact: ranks forward what they receive. Data that this
-  /// rank lacks may then wait for any rank, so all ranks are asked for signs of life.
+  /// CLOSED stands for those of its sender. Bounded: a rank also confirms what it waits for no
+  /// more. Exact: ranks forward what they receive. Data that this rank lacks may then wait for any
+  /// rank, so all ranks are asked for signs of life.
   bool forwards = false;
   bool tells_terms = true;  // READY goes to every peer, also where DATA announces the operation
   /// Peers that learn by other ways than packets that this rank has begun the operation, and this

@@ -296,7 +296,8 @@ void OpenOperation::take_feedback(const ControlPacket& packet, Time now) {
   }
   Stage& stage = operation_.stages[header.stage];
   SendMessage* const message = stage.send_to(packet.sender());
-  if (message != nullptr && packet.confirms() &&
+  const bool may_need_none = operation_.bounded && operation_.forwards;
+  if (message != nullptr && packet.confirms() && !may_need_none &&
       std::max(message->next(), stage.multicast.next) < message->slots()) {
     // The peer cannot have received slots that were never sent.
     return parts_.counters.refuse_control(DropReason::unexpected);

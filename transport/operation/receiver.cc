@@ -165,10 +165,7 @@ void Receiver::note_arrival(Operation& operation, Stage& stage, ReceiveMessage& 
 
 void Receiver::delivered_one(Operation& operation, Stage& stage, ReceiveMessage& message,
                              Time now) {
-  if (stage.acknowledge) {
-    const auto number = static_cast<std::uint8_t>(&stage - operation.stages.data());
-    queue_credit(operation, number, message.peer(), TARPON_CREDIT_COMPLETE);
-  }
+  if (stage.acknowledge) confirm(operation, stage, message);
   // A message that was given up was counted then.
   if (message.end()) message_ended(operation, stage, message, now);
 }
@@ -191,6 +188,9 @@ void Receiver::close_stage(Operation& operation, Stage& stage, Closing closing, 
   granter_.ended(stage.open_receives);
   stage.open_receives = 0;
   stage.closed = true;
+  if (!complete && needs_no_more(operation, stage)) {
+    for (const ReceiveMessage& message : stage.receives) confirm(operation, stage, message);
+  }
   Event event;
   event.kind = Event::Kind::stage_closed;
   event.stage = static_cast<std::uint8_t>(&stage - operation.stages.data());
@@ -216,12 +216,25 @@ void Receiver::give_credit(std::span<Operation* const> operations, Time now) {
 
 void Receiver::confirm_again(Operation& operation, Rank peer) {
   for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
-    const ReceiveMessage* const message = operation.stages[i].receive_from(peer);
-    if (!operation.stages[i].acknowledge || message == nullptr || message->slots() == 0) continue;
-    if (message->delivered()) {
-      queue_credit(operation, static_cast<std::uint8_t>(i), peer, TARPON_CREDIT_COMPLETE);
-    }
+    const Stage& stage = operation.stages[i];
+    const ReceiveMessage* const message = stage.receive_from(peer);
+    if (!stage.acknowledge || message == nullptr) continue;
+    if (message->delivered() || needs_no_more(operation, stage))
+      confirm(operation, stage, *message);
   }
+}
+
+/// Whether the stage is over, and its senders keep the operation open until that is confirmed,
+/// whatever is missing.
+bool Receiver::needs_no_more(const Operation& operation, const Stage& stage) {
+  return stage.closed && stage.acknowledge && operation.bounded && operation.forwards;
+}
+
+void Receiver::confirm(const Operation& operation, const Stage& stage,
+                       const ReceiveMessage& message) {
+  if (message.slots() == 0) return;
+  const auto number = static_cast<std::uint8_t>(&stage - operation.stages.data());
+  queue_credit(operation, number, message.peer(), TARPON_CREDIT_COMPLETE);
 }
 
 void Receiver::queue_credit(const Operation& operation, std::uint8_t stage, Rank peer,

@@ -55,7 +55,7 @@ class Receiver {
 
   /// Tells senders of the grants that have grown. `operations`: the open ones, oldest first.
   void give_credit(std::span<Operation* const> operations, Time now);
-  /// Confirms once more the messages of `peer` that are here.
+  /// Confirms once more the messages of `peer` that are here, or that this rank waits for no more.
   void confirm_again(Operation& operation, Rank peer);
   void queue_credit(const Operation& operation, std::uint8_t stage, Rank peer, std::uint32_t grant);
 
@@ -67,6 +67,8 @@ class Receiver {
   Duration longest_delay(const Operation& operation) const;
 
  private:
+  static bool needs_no_more(const Operation& operation, const Stage& stage);
+  void confirm(const Operation& operation, const Stage& stage, const ReceiveMessage& message);
   void learn_flows(const Operation& operation, ReceiveMessage& message,
                    const tarpon_header& header);
   bool refused(Operation& operation, const Stage& stage, const ReceiveMessage& message,

@@ -346,10 +346,10 @@ bool TarCall::may_finish(Time now) {
 /// The same without a gather. The contributions of this rank go to all owners that take part. A
 /// call that waits for the data of live ranks waits as long for live owners.
 bool TarCall::may_finish_scatter(Time now) {
-  const Time patience = clock_.waits_for_live() ? clock_.latest(kScatter) : limit_;
-  wake_at_ = patience;
-  if (endpoint_.view(handle()).unacknowledged() != 0 && now < patience) return false;
-  hold(now);
+  const bool waits = clock_.waits_for_live();
+  wake_at_ = waits ? clock_.latest(kScatter) : limit_;
+  if (endpoint_.view(handle()).unacknowledged() != 0 && now < wake_at_) return false;
+  if (waits) hold(now);
   return true;
 }
 

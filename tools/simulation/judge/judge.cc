@@ -152,6 +152,9 @@ class Judge {
     const bool learnt = !call_.live && call_.bounded && plan_.usual > Duration::zero();
     if (!learnt || plan_.limited || !has_result(report)) return;
     const bool by_deadline = report.elapsed + 1ms >= call_.deadline;
+    if (by_deadline && call_.scatters() && at_.only_late()) {
+      violate(rank, fmt::format("{}: waited until its deadline", name(report.status)));
+    }
     if (!by_deadline && call_.count > 0 && at_.only_late()) {
       const double most = LossBudget::usual(plan_.mechanisms.loss_target).skip_above;
       if (report.status == Status::late_self || report.lost_fraction > most) {
