@@ -570,9 +570,9 @@ TARPON_API int tarpon_allreduce_start(tarpon_communicator* communicator,
                                       const tarpon_arguments* arguments, tarpon_call** call);
 
 /* Runs another collective than AllReduce; exact, with repair, deadline and blame, or within a bound.
- * Blocks until the call has ended. A rank may be done while others still run: an OK says that its output is defined,
- * and that the ranks which need its data have it, can fetch it from the library, or have given the
- * call up.
+ * Blocks until the call has ended. A rank may be done while others still run: an OK of an exact
+ * call says that its output is defined, and that the ranks which need its data have it, can fetch
+ * it from the library, or have given the call up.
  *
  * arguments  the collective, its buffers and its options; copied. On return the buffers belong to
  *            the caller again

@@ -107,15 +107,17 @@ class Benchmark {
   /// Does what can fail on one rank alone, before anything is measured.
   Result<void> prepare() {
     try {
-      buffers_.allocate(options_.max_bytes, kinds_, options_.mode == Mode::bounded);
+      buffers_.allocate(options_.max_bytes, kinds_, diverges());
     } catch (const std::exception&) {  // bad_alloc, length_error
-      return fail(
-          Error::Code::unavailable,
-          fmt::format("no memory for {} buffers of {}: choose a smaller -e",
-                      options_.mode == Mode::bounded ? 3 : 2, format_bytes(options_.max_bytes)));
+      return fail(Error::Code::unavailable,
+                  fmt::format("no memory for {} buffers of {}: choose a smaller -e",
+                              diverges() ? 3 : 2, format_bytes(options_.max_bytes)));
     }
     return first_ ? check_json(options_.json) : Result<void>();
   }
+
+  /// Whether ranks may get different results of one call.
+  bool diverges() const { return options_.mode == Mode::bounded && options_.of_allreduce(); }
 
   /// All sizes of one kind; fewer where the job halts.
   Result<void> sweep() {
@@ -155,7 +157,8 @@ class Benchmark {
     halted_ = log.halted;
     Measurement result = measurement_of(*logs, last);
     result.in_place = in_place;
-    if (last.mode == Mode::bounded && halted_.empty() && communicator_.world_size() > 1) {
+    if (diverges() && last.mode == Mode::bounded && halted_.empty() &&
+        communicator_.world_size() > 1) {
       result.divergence = buffers_.divergence(communicator_, options_.job.deadline);
     }
     remember(result);
@@ -201,7 +204,7 @@ class Benchmark {
     result.bound_rule = bound_rule(options_.bound);
     result.loss_target = loss_target(options_);
     merge(logs, result);
-    if (last.mode == Mode::bounded && options_.check) {
+    if (diverges() && last.mode == Mode::bounded && options_.check) {
       result.squared_error = 0;
       for (const IterationLog& one : logs) {
         result.squared_error = std::max(*result.squared_error, one.squared_error);

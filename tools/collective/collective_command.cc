@@ -93,7 +93,10 @@ void tell_unread_variables(const CollectiveOptions& options, const Environment& 
                                        {"TARPON_BOUND", "--bound"},
                                        {"TARPON_DEADLINE", "--deadline"},
                                        {"TARPON_SHARES", "--shares"}}) {
-    const bool has_flag = options.of_allreduce() || std::string_view(flag) == "--deadline";
+    const bool of_bounds =
+        flag == std::string_view("--mode") || flag == std::string_view("--bound");
+    const bool has_flag = options.of_allreduce() || (options.may_be_bounded() && of_bounds) ||
+                          flag == std::string_view("--deadline");
     if (!environment(variable) || !has_flag) continue;
     fmt::print(options.job.text, "# {} has no effect on tarpon {}: give {}\n", variable,
                options.row->command, flag);

@@ -173,7 +173,37 @@ cli::Option root_option(CollectiveOptions& options) {
           "the root; all, or -1: each rank in turn", Scope::job};
 }
 
+/// The options of commands that may run bounded.
+void add_bound_options(cli::OptionTable& table, CollectiveOptions& options) {
+  const bool published = options.of_allreduce();  // the rule is of AllReduce
+  const auto limit = [](const std::string& text) -> Result<BoundOption> {
+    auto given = parse_limit(text);
+    if (!given) return fail(given.error());
+    return BoundOption{BoundRule::automatic, *given};
+  };
+  table.add(
+      kCallGroup,
+      {{"--mode", named(options.mode, parse_mode, {"exact", "bounded"}),
+        "exact: repaired until complete; bounded: ends by its bound with what has arrived",
+        Scope::job},
+       {"--bound",
+        otherwise(published ? cli::parsed(options.bound, "DURATION|optireduce", parse_bound)
+                            : cli::parsed(options.bound, "DURATION", limit),
+                  "learnt"),
+        published ? "bounded mode: time of the whole call; optireduce: 95th percentile of 20 exact "
+                    "operations. With --loss-target: the longest that is learnt"
+                  : "bounded mode: time of the whole call",
+        Scope::job},
+       {"--loss-target",
+        otherwise(cli::share(options.loss_target),
+                  "TARPON_LOSS_TARGET, else " + cli::share_text(Mechanisms().loss_target)),
+        "bounded mode: the bound is learnt so that calls lose at most this share on average",
+        Scope::job, false,
+        published ? std::vector<std::string>{} : std::vector<std::string>{"--bound"}}});
+}
+
 void add_call_options(cli::OptionTable& table, CollectiveOptions& options) {
+  add_bound_options(table, options);
   const auto shares = [&options](const std::string& text) {
     options.learn_shares = text == "auto";
     return parse_shares(text);
@@ -186,20 +216,7 @@ void add_call_options(cli::OptionTable& table, CollectiveOptions& options) {
   const cli::Choices<MissingFill> fills{{"local", MissingFill::local}, {"zero", MissingFill::zero}};
   table.add(
       kCallGroup,
-      {{"--mode", named(options.mode, parse_mode, {"exact", "bounded"}),
-        "exact: repaired until complete; bounded: ends by its bound with what has arrived",
-        Scope::job},
-       {"--bound",
-        otherwise(cli::parsed(options.bound, "DURATION|optireduce", parse_bound), "learnt"),
-        "bounded mode: time of the whole call; optireduce: 95th percentile of 20 exact operations. "
-        "With --loss-target: the longest that is learnt",
-        Scope::job},
-       {"--loss-target",
-        otherwise(cli::share(options.loss_target),
-                  "TARPON_LOSS_TARGET, else " + cli::share_text(Mechanisms().loss_target)),
-        "bounded mode: the bound is learnt so that calls lose at most this share on average",
-        Scope::job},
-       {"--algorithm",
+      {{"--algorithm",
         named(options.algorithm, parse_algorithm,
               {"auto", "tar", "circulant", "one-shot", "ring", "recursive-doubling", "2d-tar",
                "late-rank", "hosts"}),
@@ -236,7 +253,7 @@ void add_report_options(cli::OptionTable& table, CollectiveOptions& options) {
       "Reports",
       {{"--columns",
         otherwise(cli::parsed(options.columns, "NAME,...", parse_columns),
-                  options.of_allreduce() ? "out,in,max; bounded: out,in,lost" : "out,in,max"),
+                  options.may_be_bounded() ? "out,in,max; bounded: out,in,lost" : "out,in,max"),
         "of the table: out, in (time, algbw, busbw, #wrong of either place), p50, p99, max, lost, "
         "late (of the calls of both places)"},
        {"-J,--json", cli::file(options.json),
@@ -352,6 +369,7 @@ void add_other_options(cli::OptionTable& table, CollectiveOptions& options) {
   }
   add_job_options(table, options.job);
   if (reduces(row.collective)) table.add(kCallGroup, {function_option(options)});
+  if (options.may_be_bounded()) add_bound_options(table, options);
   if (has_root(row.collective)) table.add(kCallGroup, {root_option(options)});
   add_benchmark_options(table, options);
   add_report_options(table, options);
@@ -375,7 +393,8 @@ std::string against_hosts(const CollectiveOptions& options, const std::string& h
     // Other hosts have different numbers of ranks.
     const bool even = hosts.find(" on one host") != std::string::npos ||
                       hosts.find(" each)") != std::string::npos;
-    const bool by_memory = even && !is_message(options.row->collective);
+    const bool by_memory =
+        even && !is_message(options.row->collective) && options.mode == Mode::exact;
     return by_memory ? "" : fmt::format("{} goes over the network", options.row->command);
   }
   if (options.mode == Mode::bounded &&
@@ -468,6 +487,8 @@ CollectiveArguments collective_arguments(const CollectiveOptions& options, const
   arguments.root = options.kind.root;
   arguments.type = options.kind.type;
   arguments.function = options.kind.function;
+  arguments.mode = options.mode;
+  arguments.bound = options.bound.given;
   arguments.deadline = options.job.deadline;
   return arguments;
 }

@@ -77,6 +77,9 @@ struct CollectiveOptions {
   LossBudgetOptions budgets;
 
   bool of_allreduce() const { return row->collective == Collective::allreduce; }
+  bool may_be_bounded() const {
+    return of_allreduce() || row->collective == Collective::reduce_scatter;
+  }
   bool file_form() const { return !input.empty(); }
 };
 

@@ -75,8 +75,9 @@ std::optional<HeldElements> held(const MeasuredCollective& row, Holds holds,
 struct ExpectedPiece {
   std::uint64_t first = 0;
   std::uint64_t count = 0;
-  std::optional<Rank> from;          // whose input they are; nullopt: the reduction of all inputs
+  std::optional<Rank> from;          // whose input they are; nullopt: a reduction of inputs
   std::uint64_t first_in_input = 0;  // the input's element that belongs at `first`
+  std::uint64_t contributors = ~std::uint64_t{0};  // to a reduction; bit r: rank r
 };
 
 /// The right output of this rank; empty where it has none.

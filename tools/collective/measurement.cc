@@ -365,7 +365,9 @@ std::string notes(const Measurement& m) {
                                  m.time_us.size(), m.closed_by_bound);
   if (m.waited > 0) text += fmt::format(", {} waited beyond it for live ranks", m.waited);
   if (m.coded > 0) text += fmt::format("; {} of {} coded", m.coded, m.time_us.size());
-  if (m.type != DataType::float32) text += fmt::format("; {} is never coded", name(m.type));
+  const bool may_be_coded = m.collective == Collective::allreduce;
+  if (may_be_coded && m.type != DataType::float32)
+    text += fmt::format("; {} is never coded", name(m.type));
   if (m.squared_error.value_or(0) > 0) {
     text += fmt::format("; squared error {:.3g} of the exact result's square", *m.squared_error);
   }

@@ -64,14 +64,16 @@ std::uint64_t wrong_in_run(std::span<const std::byte> result, const Period<T>& p
 
 /// What the elements of `piece` must be: element i of a result is the i-th here, modulo kPeriod.
 template <typename T>
-Period<T> period_of(const ExpectedPiece& piece, ReduceOp function, std::uint32_t ranks) {
+Period<T> period_of(const ExpectedPiece& piece, ReduceOp function, std::uint32_t ranks,
+                    Rescale rescale) {
   const std::uint64_t shift = kPeriod - piece.first % kPeriod + piece.first_in_input % kPeriod;
   Period<T> expected;
   for (std::uint64_t i = 0; i < kPeriod; ++i) {
     const std::uint64_t index = (i + shift) % kPeriod;
     const auto value = [&](Rank from) { return pattern<T>(function, from, index); };
     expected[i] = piece.from ? value(*piece.from)
-                             : reduce_over<T>(all_ranks(ranks), ranks, 0, function, value);
+                             : reduce_over<T>(piece.contributors & all_ranks(ranks), ranks, 0,
+                                              function, value, rescale);
   }
   return expected;
 }
@@ -125,13 +127,13 @@ std::uint64_t count_wrong(std::span<const std::byte> result, DataType type, Redu
 
 std::uint64_t count_wrong(std::span<const std::byte> result, DataType type, ReduceOp function,
                           std::uint32_t ranks, const std::vector<ExpectedPiece>& pieces,
-                          bool rounds) {
+                          bool rounds, Rescale rescale) {
   return with_element_type(type, [&](auto zero) {
     using T = decltype(zero);
     std::uint64_t wrong = 0;
     for (const ExpectedPiece& piece : pieces) {
       const ContributorRun run{piece.first, piece.count, all_ranks(ranks)};
-      wrong += wrong_in_run<T>(result, period_of<T>(piece, function, ranks), run, rounds);
+      wrong += wrong_in_run<T>(result, period_of<T>(piece, function, ranks, rescale), run, rounds);
     }
     return wrong;
   });

@@ -22,11 +22,12 @@ std::uint64_t count_wrong(std::span<const std::byte> result, DataType type, Redu
                           Rank rank, std::uint32_t world, MissingFill missing,
                           const Report& report);
 
-/// Counts the elements of `result` that are not what the pieces say; an exact call of `ranks`
-/// ranks. `rounds`: hosts may have rounded their sums.
+/// Counts the elements of `result` that are not what the pieces say, of a call of `ranks` ranks.
+/// `rounds`: hosts may have rounded their sums. `rescale`: how pieces that lack contributors are
+/// scaled.
 std::uint64_t count_wrong(std::span<const std::byte> result, DataType type, ReduceOp function,
                           std::uint32_t ranks, const std::vector<ExpectedPiece>& pieces,
-                          bool rounds = false);
+                          bool rounds = false, Rescale rescale = Rescale::count);
 
 /// Error of `result` against the reduction over all ranks: the sum of squared differences over the
 /// sum of squares. It measures the cost of losses, rounding included. Floats only.

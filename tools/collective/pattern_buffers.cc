@@ -3,11 +3,26 @@
 #include <algorithm>
 
 #include "tools/collective/pattern.h"
+#include "tools/reference/reference.h"
 
 namespace tarpon {
 namespace {
 
 constexpr std::byte kStale{0xff};  // no value of a pattern has such bytes
+
+/// A reduction, in pieces with the same contributors.
+std::vector<ExpectedPiece> by_contributors(const ExpectedPiece& whole, const Report& report,
+                                           std::uint32_t ranks) {
+  std::vector<ExpectedPiece> pieces;
+  for (const ContributorRun& run : runs_of(report, whole.count, ranks)) {
+    pieces.push_back({.first = whole.first + run.first,
+                      .count = run.count,
+                      .from = std::nullopt,
+                      .first_in_input = whole.first_in_input + run.first,
+                      .contributors = run.contributors});
+  }
+  return pieces;
+}
 
 }  // namespace
 
@@ -81,9 +96,13 @@ ResultCheck PatternBuffers::check(const Report& report, MissingFill missing) {
   ResultCheck result;
   const std::span<const std::byte> output = output_bytes();
   if (row_.collective != Collective::allreduce) {
-    result.wrong =
-        count_wrong(output, kind_.type, kind_.function, shape_.ranks, expected_output(row_, shape_),
-                    reduces(row_.collective) && report.algorithm == Algorithm::hosts);
+    std::vector<ExpectedPiece> pieces = expected_output(row_, shape_);
+    if (report.mode == Mode::bounded && !pieces.empty()) {
+      pieces = by_contributors(pieces.front(), report, shape_.ranks);
+    }
+    result.wrong = count_wrong(output, kind_.type, kind_.function, shape_.ranks, pieces,
+                               reduces(row_.collective) && report.algorithm == Algorithm::hosts,
+                               report.rescale);
     return result;
   }
   result.wrong =

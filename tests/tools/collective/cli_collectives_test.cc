@@ -100,10 +100,12 @@ TEST_P(CliCollectives, options_that_it_does_not_have__refused_with_the_remedy) {
   const Row row = GetParam();
   std::vector<std::vector<std::string>> refused;
   if (std::string(row.command) != "all_reduce") {
-    refused = {{"--mode", "bounded"}, {"--codec", "on"},     {"--shares", "1,1,1"},
-               {"--multicast"},       {"--bound", "1ms"},    {"--algorithm", "ring"},
-               {"--order", "fixed"},  {"--input", "x.npy"},  {"--halt-above", "1%"},
-               {"--late-rank", "1"},  {"--inflow", "window"}};
+    refused = {{"--codec", "on"},    {"--shares", "1,1,1"},   {"--multicast"},
+               {"--order", "fixed"}, {"--algorithm", "ring"}, {"--halt-above", "1%"},
+               {"--late-rank", "1"}, {"--input", "x.npy"},    {"--inflow", "window"}};
+    if (std::string(row.command) != "reduce_scatter") {
+      refused.insert(refused.end(), {{"--mode", "bounded"}, {"--bound", "1ms"}});
+    }
   }
   for (const auto& option : refused) {
     const Ended ended = run(job(row, option));
@@ -129,7 +131,8 @@ TEST_P(CliCollectives, help__has_its_options_alone) {
   const auto options = options_in_help({row.command});
   EXPECT_EQ(options.contains("--op"), std::string(row.redop) != "none");
   EXPECT_EQ(options.contains("--root"), std::string(row.root) != "-1");
-  EXPECT_EQ(options.contains("--mode"), std::string(row.command) == "all_reduce");
+  const std::string command = row.command;
+  EXPECT_EQ(options.contains("--mode"), command == "all_reduce" || command == "reduce_scatter");
   EXPECT_TRUE(options.contains("--minbytes"));
 }
 
@@ -190,6 +193,31 @@ TEST(CliCollective, ranks_with_another_collective_or_root__refused) {
       EXPECT_THAT(rank.error, HasSubstr(named));
     }
   }
+}
+
+TEST(CliCollective, reduce_scatter__bounded_calls_are_checked_by_what_they_hold) {
+  const ScratchDirectory scratch;
+  for (const char* type : {"float", "bfloat16"}) {
+    expect_good(
+        run(local_of("reduce_scatter", 3,
+                     {"-b", "1M", "-e", "1M", "-n", "4", "-w", "1", "--mode", "bounded", "--bound",
+                      "50ms", "-d", type, "--inject-late", "2=200ms", "--json", scratch / "j"})));
+    const nlohmann::json results = json_of(scratch / "j")["results"];
+    ASSERT_EQ(results.size(), 2u);
+    for (const nlohmann::json& result : results) {
+      EXPECT_EQ(result["mode"], "bounded");
+      EXPECT_EQ(result["nwrong"], 0);
+      EXPECT_GT(result["mean_loss"].get<double>() + result["causes"]["late_ranks"].get<double>(),
+                0.2);
+      EXPECT_TRUE(result["divergence"].is_null());
+    }
+  }
+}
+
+TEST(CliCollective, reduce_scatter__has_no_published_bound) {
+  const Ended ended = run(local_of("reduce_scatter", 2, {"--bound", "optireduce"}));
+  EXPECT_EQ(ended.exit_code, 2);
+  EXPECT_THAT(ended.error, HasSubstr("optireduce"));
 }
 
 TEST(CliCollective, sendrecv__one_rank_has_no_peer) {
