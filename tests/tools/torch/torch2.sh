@@ -22,8 +22,12 @@ tests=/work/tests/tools/torch  # in the chroot
 usage() {
   cat <<TEXT
 usage: tests/tools/torch/torch2.sh [--build FOLDER] [FILE [TEST...]]
+       tests/tools/torch/torch2.sh [--build FOLDER] --prepare
+       tests/tools/torch/torch2.sh --exec [VARIABLE=VALUE...] COMMAND...
   --build FOLDER  where the libraries were built (build/release)
   FILE            backend, collectives, sharded, shim, states, torch2, waits, or one of hook*_test.py without _test.py; TEST: names of tests in FILE_test.py (default: all)
+  --prepare       makes the chroot and copies the libraries alone
+  --exec          runs a command there, after --prepare; the sources are in /work
 The chroot is kept in build/trixie; ./dev clean removes it.
 TEXT
 }
@@ -121,9 +125,12 @@ run_file() {
   in_chroot "TORCH2_FILE=$tests/${file}_test.py" python3 "$tests/torch2_run.py" "$@"
 }
 
+prepare=
 while [ $# -gt 0 ]; do
   case $1 in
     --build) build=$(realpath -m "${2:?--build needs a folder}"); shift 2 ;;
+    --prepare) prepare=1; shift ;;
+    --exec) shift; in_chroot "$@"; exit ;;
     -h | --help) usage; exit ;;
     *) break ;;
   esac
@@ -135,6 +142,7 @@ exec 9>"$work/lock"
 flock --timeout "$limit_s" 9 || fail "another run holds $work/lock"
 make_chroot
 put_libraries
+[ -z "$prepare" ] || exit 0
 in_chroot python3 -c 'import torch; print("torch", torch.__version__)'
 if [ $# -gt 0 ]; then
   run_file "$@"
