@@ -569,7 +569,7 @@ TARPON_API int tarpon_allreduce(tarpon_communicator* communicator,
 TARPON_API int tarpon_allreduce_start(tarpon_communicator* communicator,
                                       const tarpon_arguments* arguments, tarpon_call** call);
 
-/* Runs another collective than AllReduce; exact, with repair, deadline and blame, or within a bound.
+/* Runs another collective than AllReduce; exact, with repair, deadline and blame, or bounded.
  * Blocks until the call has ended. A rank may be done while others still run: an OK of an exact
  * call says that its output is defined, and that the ranks which need its data have it, can fetch
  * it from the library, or have given the call up.

@@ -72,7 +72,8 @@ Time Announcer::ask_for_confirmations(Operation& operation, Time now) {
     for (const SendMessage& message : stage.sends) {
       if (!stage.acknowledge || message.is_done()) continue;
       unconfirmed = true;
-      if (message.has_all_left()) operation.peers[message.peer()].ready().ask_if_none_is_due(at);
+      if (message.has_all_left() || operation.bounded)
+        operation.peers[message.peer()].ready().ask_if_none_is_due(at);
     }
   }
   return unconfirmed ? at : kNever;

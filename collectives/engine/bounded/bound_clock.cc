@@ -46,13 +46,13 @@ void BoundClock::start(Time at, const std::function<Duration()>& work_left, Time
   ends.at[kScatter] = end_ - bound.gather;
   ends.at[kGather] = gather_due_ = end_;
   ends.hold = hold_policy(bound, work_left);
-  waits_for_live_ = ends.hold.above < 1;
+  tolerated_ = ends.hold.above;
   for (const std::size_t stage : {kScatter, kGather}) {
-    latest_[stage] = waits_for_live_ ? ends.hold.until[stage] : ends.at[stage];
+    latest_[stage] = waits_for_live() ? ends.hold.until[stage] : ends.at[stage];
   }
   // A rank that begins after the scatter adds nothing, and the scatter may wait for it until then.
   // A rank that has not sent its shard asks when half of the gather is left.
-  ends.lateness = {.late_after = waits_for_live_ ? ends.hold.until[kScatter] : ends.at[kScatter],
+  ends.lateness = {.late_after = waits_for_live() ? ends.hold.until[kScatter] : ends.at[kScatter],
                    .notice = bound.gather / 2,
                    .grace = bound.grace};
   call_.report.bound = bound.whole;

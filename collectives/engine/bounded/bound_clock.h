@@ -58,7 +58,9 @@ class BoundClock {
   /// When the scatter, or the gather, ends at the latest, whatever is missing.
   Time latest(std::size_t stage) const { return latest_[stage]; }
   /// Whether the owners wait for the data of live ranks (HoldPolicy), at most until latest().
-  bool waits_for_live() const { return waits_for_live_; }
+  bool waits_for_live() const { return tolerated_ < 1; }
+  /// The share of live ranks for which a call that waits for them does not wait.
+  double tolerated() const { return tolerated_; }
 
   /// When to compare the work that is left with the time that is left; kNever: no more.
   Time look_at() const { return look_at_; }
@@ -81,7 +83,7 @@ class BoundClock {
   Time end_ = kNever;
   Time gather_due_ = kNever;
   Time look_at_ = kNever;
-  bool waits_for_live_ = false;
+  double tolerated_ = 1;  // HoldPolicy::above
   std::array<Time, 2> latest_{kNever, kNever};
 };
 

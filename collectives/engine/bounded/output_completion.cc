@@ -153,6 +153,7 @@ void OutputCompletion::scale(std::uint64_t offset, std::uint64_t length, std::ui
 void OutputCompletion::fill_with_nan() {
   const auto fill_all = [this](auto nan) {
     const Range elements = call_.layout.elements();
+    if (elements.count == 0) return;
     std::byte* const first_byte = output_ + elements.first * sizeof nan;
     call_.work.add(elements.count, sizeof nan,
                    [output = first_byte, nan](std::uint64_t first, std::uint64_t count) {

@@ -344,12 +344,14 @@ bool TarCall::may_finish(Time now) {
 }
 
 /// The same without a gather. The contributions of this rank go to all owners that take part. A
-/// call that waits for the data of live ranks waits as long for live owners.
+/// call that waits for the data of live ranks waits as long for live owners, unless these are so
+/// few that it would not wait for their data.
 bool TarCall::may_finish_scatter(Time now) {
-  const bool waits = clock_.waits_for_live();
+  const int lacking = std::popcount(endpoint_.view(handle()).unacknowledged());
+  const bool waits = clock_.waits_for_live() && lacking > clock_.tolerated() * (setting_.world - 1);
   wake_at_ = waits ? clock_.latest(kScatter) : limit_;
-  if (endpoint_.view(handle()).unacknowledged() != 0 && now < wake_at_) return false;
-  if (waits) hold(now);
+  if (lacking != 0 && now < wake_at_) return false;
+  if (clock_.waits_for_live()) hold(now);
   return true;
 }
 
@@ -474,11 +476,14 @@ void TarCall::report_result() {
   report_nonfinite();
 }
 
-/// Corrects the report of a reduce_scatter that this rank began after its end: this rank was late,
-/// not the others.
+/// Corrects the report of a reduce_scatter that this rank began after its bound, and whose data was
+/// gone: this rank was late, not the others.
 void TarCall::report_late_begin() {
   Report& report = call_->report;
-  const bool late = clock_.has_started() && began_ > after(clock_.started(), report.bound);
+  const bool behind = clock_.has_started() && began_ > after(clock_.started(), report.bound);
+  // Where the others wait for live ranks, they may have got all of this rank's data.
+  const bool gone = report.stages[kScatter].closing == Closing::given_up;
+  const bool late = behind && (gone || !clock_.waits_for_live());
   if (report.status != Status::partial || !late) return;
   report.status = Status::late_self;
   std::erase_if(report.late_ranks, [&](Rank rank) { return (gone_ & bit(rank)) == 0; });

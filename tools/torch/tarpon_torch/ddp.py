@@ -10,8 +10,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from . import states
 from .follower import collectives_of
-from .hook import TAG_OF_MEETING, BoundedHook
-from .hook_job import CONNECT_SECONDS, connect_beside
+from .hook import BoundedHook
+from .hook_job import CONNECT_SECONDS, TAG_OF_MEETING, connect_beside
 from .hook_options import HookOptions, check_function, open_log
 from .library import TarponError
 from .optimizer_step import check_optimizer

@@ -1,27 +1,25 @@
 """Bounds the gradients of FullyShardedDataParallel: each rank gets the average of its part within a bound."""
 
 import time
-from typing import Any, Callable, List, Optional, Union
+from typing import Any, Callable, Optional, Union
 
 import torch
 import torch.distributed as dist
 
 from . import library as lib
 from . import replicas
-from .calls import Call, Outcome
+from .calls import Outcome
 from .collectives import even_parts
-from .communicator import BOUNDED_TYPES, Communicator
-from .hook_job import CONNECT_SECONDS, connect_beside
+from .communicator import BOUNDED_TYPES, Communicator, Verdict
+from .hook_job import CONNECT_SECONDS, SHORTEST_CLOSE, TAG_OF_MEETING, connect_beside
 from .hook_options import HookOptions, check_function, open_log
 from .library import TarponError
-from .optimizer_step import ReplacedStep
+from .optimizer_step import ReplacedStep, check_optimizer
 from .step_report import HaltError, StepReport
 from .step_reports import StepReports
 from .waits import interruptible
 
 _SHARDED = ("FULL_SHARD", "SHARD_GRAD_OP")
-_TAG_OF_MEETING = 1 << 31
-_SHORTEST_CLOSE = 5.0  # seconds
 
 
 class BoundedShards:
@@ -48,6 +46,7 @@ class BoundedShards:
         self._open: Optional[StepReport] = None  # from the first gradient of a step on
         self._next_step = 0
         self._finished = False
+        self._failed = False  # this rank does not know what the others do
         self._replaced = ReplacedStep(optimizer, self._step)
 
     @property
@@ -57,34 +56,43 @@ class BoundedShards:
 
     def __call__(self, state: Any, gradient: torch.Tensor, part: torch.Tensor) -> None:
         """Sets `part` to this rank's part of the average of all ranks' `gradient`, which has equal parts."""
-        if self._finished:
-            raise TarponError("finish() has ended this hook: to train on, make a new model")
+        self._expect_running()
         if self._open is None:
             self._begin_step()
         step = self._open
         assert step is not None
         outcome = Outcome(1)
-        calls: List[Call] = []
         bounded = gradient.dtype in BOUNDED_TYPES
-        calls.append(
-            self.communicator.collectives.reduce_scatter(
-                part,
-                [gradient],
-                even_parts(gradient, self.communicator.world_size),
-                lib.AVG,
-                bounded=bounded,
-                bound=self._options.bound if bounded else None,
-                deadline=self._deadline,
-                ended=lambda call: outcome.end(call.error),
-            )
+        call = self.communicator.collectives.reduce_scatter(
+            part,
+            [gradient],
+            even_parts(gradient, self.communicator.world_size),
+            lib.AVG,
+            bounded=bounded,
+            bound=self._options.bound if bounded else None,
+            deadline=self._deadline,
+            ended=lambda ended: outcome.end(ended.error),
         )
-        self.communicator.begin(calls)
-        outcome.wait()
-        report = calls[0].report
+        try:
+            self.communicator.begin([call])
+            outcome.wait()
+        except BaseException:  # also Ctrl-C: the others may go on
+            self._failed = True
+            raise
+        report = call.report
         assert report is not None
         step.add(report, part.numel() * part.element_size(), report.late_ranks, report.void_shards)
         if not bounded:  # the library does not look for it
             step.nonfinite |= not replicas.is_finite(part)
+
+    def _expect_running(self) -> None:
+        if self._finished:
+            raise TarponError("finish() has ended this hook: to train on, make a new model")
+        if self._failed:
+            raise TarponError(
+                "a call or a step of this rank failed, and the others may have gone on: start the job again "
+                "from a checkpoint"
+            )
 
     def _begin_step(self) -> None:
         self._open = StepReport(step=self._next_step)
@@ -97,10 +105,21 @@ class BoundedShards:
     def _step(self, closure: Optional[Callable[[], Any]] = None, **kwargs: Any) -> Any:
         """In place of the optimizer's step(), which gets `kwargs`."""
         loss = closure() if closure is not None else None
+        self._expect_running()
         step, self._open = self._open, None
         if step is None:  # no gradient since the last one: not a step of ours
             self._replaced.apply(**kwargs)
             return loss
+        try:
+            decision = self._end_step(step, lambda: self._replaced.apply(**kwargs))
+        except BaseException:  # of Tarpon, of the optimizer, or of a signal's handler
+            self._failed = True
+            raise
+        if decision.decision == "halt":
+            raise HaltError(decision)
+        return loss
+
+    def _end_step(self, step: StepReport, apply: Callable[[], Any]) -> Verdict:
         communicator = self.communicator
         verdict = interruptible(
             lambda: communicator.agree(
@@ -115,18 +134,16 @@ class BoundedShards:
         missing = set(range(communicator.world_size)) - set(verdict.reporters)
         step.unreported = tuple(sorted(missing))
         if verdict.decision == "apply":
-            self._replaced.apply(**kwargs)
+            apply()
         step.rank, step.time = communicator.rank, time.time()
         self._reports.take(step, None if self._options.bound is not None else self._loss_target)
-        if verdict.decision == "halt":
-            raise HaltError(verdict)
-        return loss
+        return verdict
 
     def finish(self) -> None:
         """Closes the communicator. The optimizer is as before."""
         self._finished = True
         self._replaced.restore()
-        seconds = max(self._deadline, _SHORTEST_CLOSE)
+        seconds = max(self._deadline, SHORTEST_CLOSE)
         interruptible(lambda: self.communicator.close(seconds))
         self._reports.close()
 
@@ -149,8 +166,8 @@ def bounded_fsdp_hook(
     Tarpon's bounded reduce_scatter. Parameters are gathered by the model's process group, as before.
 
     All ranks of that group call it, whatever backend it has. The strategy is FULL_SHARD or SHARD_GRAD_OP.
-    Gradients of float32, float16 and bfloat16 are averaged within a bound, others exactly. The options are
-    those of bounded_hook(). A rank of which nothing came in time costs the others its gradients of that
+    Gradients of float32, float16 and bfloat16 are averaged within a bound, others exactly. The options mean
+    what they mean for bounded_hook(). A rank of which nothing came in time costs the others its gradients of that
     step. A rank that begins after the end of a call has its own gradients alone in its part. A rank that
     dies ends the job, since its part of the model is gone.
 
@@ -179,6 +196,7 @@ def bounded_fsdp_hook(
         options.check()
         check_function("on_report", on_report)
         _check_model(model)
+        check_optimizer(optimizer, model)
         file = open_log(log, dist.get_rank(group))
     except TarponError as error:
         obstacle = error
@@ -191,7 +209,7 @@ def bounded_fsdp_hook(
     options = options.with_defaults(communicator.settings)
     hook = BoundedShards(communicator, optimizer, options, reports)
     try:
-        options.expect_alike(communicator, {}, _TAG_OF_MEETING, CONNECT_SECONDS)
+        options.expect_alike(communicator, {}, TAG_OF_MEETING, CONNECT_SECONDS)
         model.register_comm_hook(None, hook)
     except BaseException:
         hook.finish()
@@ -208,6 +226,7 @@ def _check_model(model: Any) -> None:
             f"model={type(model).__name__}: give the outermost FullyShardedDataParallel; for "
             "DistributedDataParallel use bounded_hook(), for fully_shard() TARPON_MODE=bounded"
         )
-    strategy = model.sharding_strategy.name
-    if strategy not in _SHARDED:
-        raise TarponError(f"sharding_strategy={strategy}: give one of {', '.join(_SHARDED)}")
+    for unit in FullyShardedDataParallel.fsdp_modules(model):
+        strategy = unit.sharding_strategy.name
+        if strategy not in _SHARDED:
+            raise TarponError(f"sharding_strategy={strategy}: give one of {', '.join(_SHARDED)}")

@@ -18,6 +18,7 @@ from .blocks import can_carry
 from .calls import Call, Outcome, Report
 from .communicator import BOUNDED_TYPES, Communicator, Verdict
 from .follower import Follower
+from .hook_job import SHORTEST_CLOSE, TAG_OF_MEETING
 from .hook_options import HookOptions
 from .library import TarponError
 from .loss_watch import LOGGER
@@ -28,13 +29,8 @@ from .step_report import AloneError, HaltError, StepReport
 from .step_reports import StepReports
 from .waits import Wait, interruptible
 
-# Of what ranks tell each other when they have met, at first or again: on a new communicator. Buckets have
-# the tags from 0 on, comparisons those of replica_check.py.
-TAG_OF_MEETING = 1 << 31
-
 _REJOIN_TRIES = 3
 
-_SHORTEST_CLOSE = 5.0  # seconds
 _LONG_WAIT = 0.3  # of the deadline: a report is waited for half of it, unless its rank is known as late
 
 # Of Communicator.left_out.
@@ -317,7 +313,7 @@ class BoundedHook:
             if self._rejoining is not None:
                 self._rejoining.give_up()
             # Late ranks fetch results for as long as a call may take.
-            seconds = max(self._deadline, _SHORTEST_CLOSE)
+            seconds = max(self._deadline, SHORTEST_CLOSE)
             interruptible(lambda: self.communicator.close(seconds))
             self._reports.close()
 

@@ -10,6 +10,11 @@ from .library import TarponError
 from .waits import PatientStore, interruptible
 
 CONNECT_SECONDS = 60.0
+SHORTEST_CLOSE = 5.0  # seconds
+
+# Of what ranks tell each other when they have met, at first or again: on a new communicator. Gradients
+# have the tags from 0 on, comparisons those of replica_check.py.
+TAG_OF_MEETING = 1 << 31
 
 
 def connect_beside(group: Any, options: HookOptions, obstacle: Optional[TarponError]) -> Communicator:
