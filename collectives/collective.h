@@ -38,12 +38,12 @@
 // Bounded reduce_scatter: of sums and averages of floats; others run exact. The rules are those of
 // a bounded AllReduce (allreduce.h) up to the end of its scatter. The call ends within its bound,
 // and adds up what has come by then. Where it lacks contributions, the sum is scaled by
-// Mechanisms::rescale. `Report::missing`, `runs` and the shares of what is lost count in elements
-// of this rank's part. Its own contribution is always there. A call without `bound` learns one, and
-// waits beyond that for live ranks as an AllReduce does; these then get this rank's data as well.
-// Nothing is kept for ranks that begin after the end: such a rank ends as Status::late_self, its
-// part holds what had come. Calls run uncoded, and go to each rank over the network also where
-// ranks share a host.
+// Mechanisms::rescale. The report describes this rank's part alone: its elements count from 0 in
+// `Report::runs`, and lost shares are shares of this part. Its own contribution is always there. A
+// call without `bound` learns one, and waits beyond that for live ranks as an AllReduce does; these
+// then get this rank's data as well. Nothing is kept for ranks that begin after the end: such a
+// rank ends as Status::late_self, its part holds what had come. Calls run uncoded, and go to each
+// rank over the network also where ranks share a host.
 //
 // Memory beside the buffers: of reduce at the root (ranks - 2) times `count` elements at most, of
 // reduce_scatter (ranks - 2) times this rank's part; as much of it is touched as comes early. Of

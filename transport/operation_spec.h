@@ -130,11 +130,12 @@ struct OperationSpec {
   CallTerms terms{};
   /// Entry r: the terms for rank r alone. READY then goes to every peer. Empty: `terms` for all.
   std::vector<CallTerms> terms_by_peer = {};
-  /// Nothing stands in for a confirmation, so this rank asks for each one that does not come, and
-  /// CLOSED stands for those of its sender. Bounded: a rank also confirms what it waits for no
-  /// more. Exact: ranks forward what they receive. Data that this rank lacks may then wait for any
-  /// rank, so all ranks are asked for signs of life.
-  bool forwards = false;
+  /// The caller ends the operation when its receivers have confirmed their messages. This rank asks
+  /// for each confirmation that does not come, and CLOSED confirms all messages to its sender.
+  /// Exact: data that this rank lacks may wait for any rank, because ranks forward what they
+  /// receive. So all ranks are asked for signs of life. Bounded: when a stage closes, this rank
+  /// confirms its incomplete messages too, because it needs no more of them.
+  bool awaits_confirmations = false;
   bool tells_terms = true;  // READY goes to every peer, also where DATA announces the operation
   /// Peers that learn by other ways than packets that this rank has begun the operation, and this
   /// rank of them (NearWork::begun()). Bit r: rank r. A peer that has not begun after

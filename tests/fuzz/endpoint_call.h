@@ -132,7 +132,7 @@ inline std::unique_ptr<Call> draw_call(Input& input) {
   spec.epoch.number = bit(3) ? 1 : 0;
   spec.marked = spec.bounded && bit(4);
   spec.asks_if_late = !bit(5);
-  spec.forwards = !spec.bounded && bit(15);
+  spec.awaits_confirmations = !spec.bounded && bit(15);
   const std::uint64_t slots = kSlots[input.below(5)];
   call->bytes = slots == 0 ? 0 : slots * kSlot - (bit(6) ? 40 : 0);
   const std::uint8_t stages = bit(7) ? 1 : 2;

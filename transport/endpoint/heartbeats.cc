@@ -29,12 +29,13 @@ void Heartbeats::run(Time now) {
 std::uint64_t Heartbeats::lacked_ranks() const {
   std::uint64_t ranks = parts_.participants.silent();
   for (const Operation* operation : parts_.operations.states()) {
-    if (operation->forwards) ranks |= unconfirmed_by(*operation);
+    if (operation->awaits_confirmations) ranks |= unconfirmed_by(*operation);
     if (operation->bounded) ranks |= operation->awaited_near;
     for (std::uint32_t i = 0; i < operation->stage_count; ++i) {
       const Stage& stage = operation->stages[i];
       if (stage.closed) continue;
-      for (Rank peer = 0; peer < parts_.options.world_size && operation->forwards; ++peer) {
+      for (Rank peer = 0; peer < parts_.options.world_size && operation->awaits_confirmations;
+           ++peer) {
         const bool excluded = parts_.participants.excludes(peer, operation->tag, operation->number);
         if (peer != parts_.options.rank && !excluded) ranks |= bit(peer);
       }

@@ -63,7 +63,7 @@ Time Announcer::run(Operation& operation, const TagState& tag_state, Time now) {
 /// that have a message answer repeated READYs by a confirmation, those that have closed the
 /// operation by CLOSED.
 Time Announcer::ask_for_confirmations(Operation& operation, Time now) {
-  if (!operation.forwards) return kNever;
+  if (!operation.awaits_confirmations) return kNever;
   const Time at = now + operation.quiet_delay;
   bool unconfirmed = false;
   for (std::uint32_t i = 0; i < operation.stage_count; ++i) {

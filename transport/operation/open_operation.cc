@@ -245,7 +245,7 @@ void OpenOperation::take_ready(const ControlPacket& packet, Time now) {
   if (!packet.is_mismatch_answer()) exchange.set_terms(terms_of(ready));
   take_grants(ready.grant, peer, now);
   if (!asks) return;
-  if (operation_.forwards) parts_.receiver.confirm_again(operation_, peer);
+  if (operation_.awaits_confirmations) parts_.receiver.confirm_again(operation_, peer);
   parts_.lateness.note_waiting(operation_, packet.repeats(), now);
   // A repeated READY says that the peer has heard nothing of us. One CREDIT answers all READYs that
   // have come before it leaves. A rank that stood still finds many of them.
@@ -265,7 +265,7 @@ void OpenOperation::take_ready(const ControlPacket& packet, Time now) {
 void OpenOperation::take_closed(const ControlPacket& packet, Time now) {
   operation_.peers[packet.sender()].ready().stop();
   parts_.lateness.answered(operation_, packet.sender(), now);
-  for (std::uint8_t i = 0; i < operation_.stage_count && operation_.forwards; ++i) {
+  for (std::uint8_t i = 0; i < operation_.stage_count && operation_.awaits_confirmations; ++i) {
     take_grant(i, packet.sender(), TARPON_CREDIT_COMPLETE, now);
   }
   if (!operation_.bounded) return;
@@ -296,8 +296,8 @@ void OpenOperation::take_feedback(const ControlPacket& packet, Time now) {
   }
   Stage& stage = operation_.stages[header.stage];
   SendMessage* const message = stage.send_to(packet.sender());
-  const bool may_need_none = operation_.bounded && operation_.forwards;
-  if (message != nullptr && packet.confirms() && !may_need_none &&
+  const bool confirms_unsent = operation_.bounded && operation_.awaits_confirmations;
+  if (message != nullptr && packet.confirms() && !confirms_unsent &&
       std::max(message->next(), stage.multicast.next) < message->slots()) {
     // The peer cannot have received slots that were never sent.
     return parts_.counters.refuse_control(DropReason::unexpected);

@@ -84,7 +84,7 @@ void prepare(Operation& operation, const OperationSpec& spec, const EndpointOpti
   operation.grace = {};
   operation.terms = spec.terms;
   operation.terms_by_peer = spec.terms_by_peer;
-  operation.forwards = spec.forwards;
+  operation.awaits_confirmations = spec.awaits_confirmations;
   operation.tells_terms = (spec.bounded && spec.tells_terms) || !spec.terms_by_peer.empty();
   operation.near = spec.near;
   operation.carries = spec.carries | bit(options.rank);

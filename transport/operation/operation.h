@@ -104,7 +104,7 @@ struct Operation {
   Duration repair_delay_max{};
   Duration grace{};  // LatenessPolicy::grace, once the caller has said when the stages end
   HoldPolicy hold;   // the same
-  bool forwards = false;
+  bool awaits_confirmations = false;
   CallTerms terms{};
   std::vector<CallTerms> terms_by_peer;
   bool tells_terms = false;

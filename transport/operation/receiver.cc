@@ -227,7 +227,7 @@ void Receiver::confirm_again(Operation& operation, Rank peer) {
 /// Whether the stage is over, and its senders keep the operation open until that is confirmed,
 /// whatever is missing.
 bool Receiver::needs_no_more(const Operation& operation, const Stage& stage) {
-  return stage.closed && stage.acknowledge && operation.bounded && operation.forwards;
+  return stage.closed && stage.acknowledge && operation.bounded && operation.awaits_confirmations;
 }
 
 void Receiver::confirm(const Operation& operation, const Stage& stage,

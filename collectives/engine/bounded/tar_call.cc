@@ -150,7 +150,7 @@ OperationSpec TarCall::specify(Time now) {
   spec.bounded = call_->report.mode == Mode::bounded;
   spec.marked = call_->nonfinite;
   spec.asks_if_late = retains();
-  spec.forwards = !layout_.gathers();
+  spec.awaits_confirmations = !layout_.gathers();
   spec.began = setting_.began;
   if (spec.bounded) clock_.plan(spec, now);
   spec.stages.resize(2);

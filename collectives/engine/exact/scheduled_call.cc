@@ -50,7 +50,7 @@ OperationSpec ScheduledCall::specify() {
   spec.slot_bytes = setting_.slot_bytes;
   spec.deadline = deadline_;
   spec.began = setting_.began;
-  spec.forwards = true;
+  spec.awaits_confirmations = true;
   spec.stages = executor_.stages();
   if (pair_counts_) spec.terms_by_peer = pair_counts_->terms();
   return spec;
@@ -76,8 +76,8 @@ ScheduleExecutor ScheduledCall::make_executor(Program program) {
   chunks.input = program.input;
   chunks.contributors = program.contributors;
   chunks.provided = program.provided;
-  chunks.sums.output = program.output != nullptr ? program.output
-                                                 : arguments.bucket_output(setting_.rank);
+  chunks.sums.output =
+      program.output != nullptr ? program.output : arguments.bucket_output(setting_.rank);
   chunks.sums.most_bytes = setting_.slot_bytes;
   chunks.sums.type = arguments.type;
   chunks.sums.function = program.function;

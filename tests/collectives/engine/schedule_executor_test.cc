@@ -25,7 +25,7 @@ class Executed {
                   {.name = "test", .max_payload = kRoom, .receive_bytes = 1 << 20}),
         executor_(schedule_of(asked(algorithm, count), world, 0, 0), shape(world)) {
     spec.slot_bytes = kSlotBytes;
-    spec.forwards = true;
+    spec.awaits_confirmations = true;
     spec.stages = executor_.stages();
     handle_ = endpoint_.submit(spec, now_);
   }

@@ -220,7 +220,7 @@ TEST(EndpointTest, acknowledge__a_lost_one_is_asked_for_where_ranks_forward) {
     std::array<Call*, 2> calls{};
     for (Rank rank = 0; rank < 2; ++rank) {
       auto call = exchange(rank, 2, kFew);
-      call->spec.forwards = true;
+      call->spec.awaits_confirmations = true;
       call->spec.stages[0].acknowledge = true;
       calls[rank] = &net.submit(std::move(call), rank);
     }
@@ -241,7 +241,7 @@ TEST(EndpointTest, acknowledge__closed_confirms_where_ranks_forward_though_an_ol
   Harness net(2);
   const auto forwarding = [](Rank rank) {
     auto call = exchange(rank, 2, kFew);
-    call->spec.forwards = true;
+    call->spec.awaits_confirmations = true;
     call->spec.stages[0].acknowledge = true;
     return call;
   };
@@ -267,7 +267,7 @@ TEST(EndpointTest, silence__is_looked_for_among_all_ranks_where_ranks_forward) {
     options.detects_silence = true;
     Harness net(3, options);
     auto call = exchange(0, 3, kFew);
-    call->spec.forwards = forwards;
+    call->spec.awaits_confirmations = forwards;
     std::erase_if(call->spec.stages[0].receives,
                   [](const ReceiveSpec& receive) { return receive.peer == 2; });
     net.submit(std::move(call), 0);

@@ -125,11 +125,7 @@ def bounded_hook(
     except TarponError as error:
         obstacle = error
     reports = StepReports(on_report, file)
-    try:
-        communicator = connect_beside(group, options, obstacle)
-    except BaseException:
-        reports.close()
-        raise
+    communicator = connect_beside(group, options, obstacle, reports)
     options = options.with_defaults(communicator.settings)
     hook = BoundedHook(ddp, communicator, group, optimizer, state, options, reports)
     given = {"optimizer (1: given)": float(optimizer is not None), "len(state)": float(len(state))}

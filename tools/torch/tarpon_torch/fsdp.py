@@ -111,15 +111,16 @@ class BoundedShards:
             self._replaced.apply(**kwargs)
             return loss
         try:
-            decision = self._end_step(step, lambda: self._replaced.apply(**kwargs))
+            verdict = self._end_step(step, lambda: self._replaced.apply(**kwargs))
         except BaseException:  # of Tarpon, of the optimizer, or of a signal's handler
             self._failed = True
             raise
-        if decision.decision == "halt":
-            raise HaltError(decision)
+        if verdict.decision == "halt":
+            raise HaltError(verdict)
         return loss
 
     def _end_step(self, step: StepReport, apply: Callable[[], Any]) -> Verdict:
+        """The verdict of all ranks, which is carried out and reported."""
         communicator = self.communicator
         verdict = interruptible(
             lambda: communicator.agree(
@@ -167,9 +168,9 @@ def bounded_fsdp_hook(
 
     All ranks of that group call it, whatever backend it has. The strategy is FULL_SHARD or SHARD_GRAD_OP.
     Gradients of float32, float16 and bfloat16 are averaged within a bound, others exactly. The options mean
-    what they mean for bounded_hook(). A rank of which nothing came in time costs the others its gradients of that
-    step. A rank that begins after the end of a call has its own gradients alone in its part. A rank that
-    dies ends the job, since its part of the model is gone.
+    what they mean for bounded_hook(). If the gradients of a rank do not come in time, the step of the others lacks them. If a rank begins
+    after the end of a call, its part may hold its own gradients alone. If a rank dies, the job ends, because
+    its part of the model is gone.
 
     Errors: TarponError, alike on all ranks where one cannot start.
     """
@@ -201,11 +202,7 @@ def bounded_fsdp_hook(
     except TarponError as error:
         obstacle = error
     reports = StepReports(on_report, file)
-    try:
-        communicator = connect_beside(group, options, obstacle)
-    except BaseException:
-        reports.close()
-        raise
+    communicator = connect_beside(group, options, obstacle, reports)
     options = options.with_defaults(communicator.settings)
     hook = BoundedShards(communicator, optimizer, options, reports)
     try:

@@ -7,6 +7,7 @@ import torch.distributed as dist
 from .communicator import Communicator
 from .hook_options import HookOptions
 from .library import TarponError
+from .step_reports import StepReports
 from .waits import PatientStore, interruptible
 
 CONNECT_SECONDS = 60.0
@@ -17,9 +18,11 @@ SHORTEST_CLOSE = 5.0  # seconds
 TAG_OF_MEETING = 1 << 31
 
 
-def connect_beside(group: Any, options: HookOptions, obstacle: Optional[TarponError]) -> Communicator:
+def connect_beside(
+    group: Any, options: HookOptions, obstacle: Optional[TarponError], reports: StepReports
+) -> Communicator:
     """A communicator of the ranks of `group`, which all call it, whatever backend the group has. Errors:
-    TarponError. With an `obstacle` all ranks get it."""
+    TarponError. With an `obstacle` all ranks get it. Closes `reports` where it fails."""
     own = _own_store(group)
     store = PatientStore(own) if own is not None else None
     wishes = options.of_connect() if obstacle is None else {}
@@ -36,6 +39,7 @@ def connect_beside(group: Any, options: HookOptions, obstacle: Optional[TarponEr
             discard=lambda communicator: communicator.close(seconds=0),
         )
     except BaseException:
+        reports.close()
         if store is not None:
             store.give_up()
         raise
