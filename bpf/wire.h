@@ -30,6 +30,7 @@
 #define TARPON_MAX_FLOWS 8u /* source ports of one sender */
 #define TARPON_SIGNATURE_BYTES 24u
 #define TARPON_TERMS 3u
+#define TARPON_TAG_BYTES 16u /* after the payload of keyed packets */
 
 enum tarpon_type {
 	TARPON_READY = 1,     /* an operation is open at the sender; payload: struct tarpon_ready */
@@ -98,12 +99,13 @@ enum tarpon_flag {
 	TARPON_FLAG_RESERVED = 0xc0
 };
 
-/* Bits 4 and 5 of `flags`: what protects the payload; a setting of the job. */
+/* What protects the payload: a setting of the job. Bits 4 and 5 of `flags` have it. */
 enum tarpon_integrity {
 	TARPON_INTEGRITY_NONE = 0,   /* benchmarks only */
 	TARPON_INTEGRITY_UDP = 1,    /* the kernel's UDP checksum */
 	TARPON_INTEGRITY_CRC32C = 2, /* `check` over header and payload */
-	TARPON_INTEGRITY_KEYED = 3   /* a 16-byte tag after the payload (reserved) */
+	TARPON_INTEGRITY_KEYED = 3,  /* a tag after the payload, TARPON_TAG_BYTES; `check`: its number */
+	TARPON_INTEGRITY_SEALED = 4, /* the setting alone; on the wire KEYED: payloads are encrypted */
 };
 #define TARPON_INTEGRITY_SHIFT 4
 #define TARPON_INTEGRITY_MASK 0x30
@@ -126,13 +128,13 @@ struct tarpon_header {
 	__u64 contributors;  /* DATA: bit r set when this slot contains rank r's data */
 	__u16 closed_below;  /* low 16 bits of the sender's lowest open operation of this tag */
 	__u16 stage_time;    /* the sender's sample of t_C (RELIABILITY.md), in 16 us; 0: none */
-	__u32 packet_number; /* per sender, counts every packet sent; nonce of keyed tags */
+	__u32 packet_number; /* per sender, counts every packet sent */
 	__u32 sent_us;       /* sender's monotonic clock */
 	__u32 echo_us;       /* latest sent_us heard from the receiver plus the time held; 0: none */
 	__u8 incast_codec;   /* low 4 bits: advertised incast; high 4 bits: form of the epoch */
 	__u8 incarnation;    /* of the sender */
 	__u16 stride;        /* of the codec: elements per coefficient group; 0 without codec */
-	__u32 check;         /* CRC32C of header (this field zero) and payload, or 0 */
+	__u32 check;         /* CRC32C of header (this field zero) and payload; keyed: its number; or 0 */
 };
 
 TARPON_ASSERT(sizeof(struct tarpon_header) == TARPON_HEADER_BYTES);
@@ -222,11 +224,23 @@ enum tarpon_header_verdict {
 	TARPON_HEADER_FIELDS, /* reserved bits; stage, flows or length out of range */
 };
 
-/* Does the checks that need no state but the job's cookie. `payload_bytes` is the length of the
- * datagram after the header. REQUIRES: 64 readable bytes at `header`. */
-static inline enum tarpon_header_verdict tarpon_check_header(const struct tarpon_header *header,
-							     __u32 job, __u32 payload_bytes)
+static inline __u32 tarpon_integrity_of(const struct tarpon_header *header)
 {
+	return (header->flags & TARPON_INTEGRITY_MASK) >> TARPON_INTEGRITY_SHIFT;
+}
+
+/* Returns the bytes of the packet after its payload. */
+static inline __u32 tarpon_tag_bytes(const struct tarpon_header *header)
+{
+	return tarpon_integrity_of(header) == TARPON_INTEGRITY_KEYED ? TARPON_TAG_BYTES : 0;
+}
+
+/* Does the checks that need no state but the job's cookie. `datagram_bytes` is the length of the
+ * datagram after the header, its tag included. REQUIRES: 64 readable bytes at `header`. */
+static inline enum tarpon_header_verdict tarpon_check_header(const struct tarpon_header *header,
+							     __u32 job, __u32 datagram_bytes)
+{
+
 	if (header->magic != TARPON_MAGIC)
 		return TARPON_HEADER_MAGIC;
 	if (header->version != TARPON_WIRE_VERSION)
@@ -236,7 +250,7 @@ static inline enum tarpon_header_verdict tarpon_check_header(const struct tarpon
 	if (header->type < TARPON_READY || header->type >= TARPON_TYPE_END)
 		return TARPON_HEADER_TYPE;
 	if ((header->flags & TARPON_FLAG_RESERVED) || !tarpon_stage_is_valid(header) ||
-	    header->length != payload_bytes)
+	    header->length + tarpon_tag_bytes(header) != datagram_bytes)
 		return TARPON_HEADER_FIELDS;
 	return TARPON_HEADER_OK;
 }

@@ -156,7 +156,8 @@ const std::string& Communicator::hosts() const {
   return state_->hosts();
 }
 tarpon_integrity Communicator::integrity() const {
-  return state_->options().endpoint.integrity;
+  const bool sealed = state_->job().given().integrity == TARPON_INTEGRITY_SEALED;
+  return sealed ? TARPON_INTEGRITY_SEALED : state_->options().endpoint.integrity;
 }
 ControlChannel& Communicator::control() {
   return state_->job().control();

@@ -67,7 +67,8 @@ struct CommunicatorOptions {
   /// that the kernel granted.
   std::size_t receive_buffer_bytes = 0;
   /// none is for benchmarks only. udp becomes crc32c for all as soon as one rank's datapath
-  /// verifies no checksum.
+  /// verifies no checksum. With RendezvousOptions::secret: keyed, unless this is sealed, which
+  /// encrypts payloads too; crc32c and none are refused.
   tarpon_integrity integrity = TARPON_INTEGRITY_UDP;
   /// AF_XDP: poll the driver from the rank's own thread. RankInfo::datapath_reason says when that
   /// has no effect.

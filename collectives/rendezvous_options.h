@@ -12,6 +12,7 @@
 namespace tarpon {
 
 class FileDescriptor;
+class JobSecret;  // collectives/job_secret.h
 
 /// Is told what happens while the ranks meet.
 class RendezvousObserver {
@@ -40,6 +41,8 @@ struct RendezvousOptions {
   /// Rank 0, tcp://: a socket that listens at `address` already; join() takes it over.
   std::shared_ptr<FileDescriptor> listener;
   Duration timeout = 30s;
+  /// Alike on all ranks. Null: connections are plain, and packets carry no tags.
+  std::shared_ptr<const JobSecret> secret = {};
   /// Version and options that must be the same on all ranks, as "name=value" lines.
   std::string agreed;
   /// Is told in join() what the rank waits for; on rank 0, tcp://, also of each process that rank 0

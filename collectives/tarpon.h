@@ -268,7 +268,11 @@ typedef struct tarpon_options {
    * large messages for it; AF_XDP has 1. 0: by the processors that this process may use, or as
    * TARPON_LANES says where the environment is read. */
   uint32_t lanes;
-  uint32_t reserved; /* 0 */
+  uint32_t encrypt; /* 1: payloads are encrypted too; alike on all ranks, with a secret */
+  /* A file with the secret of the job, the same on all ranks (none): 32 bytes or more that no other
+   * user may read. Connections between ranks are TLS 1.3 then, and packets carry tags that no
+   * process without the secret can make. */
+  const char* secret_file;
 } tarpon_options;
 
 /* A reduction of the caller's own: out[i] = a[i] op b[i] for all elements. It has to be associative

@@ -1,4 +1,5 @@
-// CRC32C over header and payload, for jobs whose datapath has no checksum of its own.
+// What protects packets: names and sizes, and CRC32C over header and payload, for jobs whose
+// datapath has no checksum of its own.
 #pragma once
 
 #if __cplusplus < 202002L
@@ -8,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "bpf/wire.h"
 
@@ -15,5 +17,27 @@ namespace tarpon {
 
 /// CRC32C (Castagnoli) of `header` with its check field taken as zero, then `payload`.
 std::uint32_t packet_check(const tarpon_header& header, std::span<const std::byte> payload);
+
+/// "udp", "sealed", ...
+constexpr std::string_view name(tarpon_integrity integrity) {
+  switch (integrity) {
+    case TARPON_INTEGRITY_NONE:
+      return "none";
+    case TARPON_INTEGRITY_UDP:
+      return "udp";
+    case TARPON_INTEGRITY_CRC32C:
+      return "crc32c";
+    case TARPON_INTEGRITY_KEYED:
+      return "keyed";
+    case TARPON_INTEGRITY_SEALED:
+      return "sealed";
+  }
+  return "?";
+}
+
+/// Bytes after the payload of each packet of a job.
+constexpr std::uint32_t tag_bytes(tarpon_integrity integrity) {
+  return integrity == TARPON_INTEGRITY_KEYED ? TARPON_TAG_BYTES : 0;
+}
 
 }  // namespace tarpon

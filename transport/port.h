@@ -27,13 +27,15 @@ using Lender = std::uint64_t;
 /// The payload lies in the packet's own `room`; the port never has to give it back.
 inline constexpr Lender kNoLender = 0;
 
-/// A datagram to send: 64 bytes at `header`, then `length` bytes at `payload`.
+/// A datagram to send: 64 bytes at `header`, then `length` bytes at `payload`, then the last `tail`
+/// bytes of `room`.
 /// The port owns header and room; the endpoint fills them, and sets every other field, between
 /// transmit_frames() and transmit().
 struct TxPacket {
   Rank peer = 0;                       // kAllRanks: PortCapabilities::multicasts
   std::uint8_t flow = 0;               // below PortCapabilities::flows
   std::uint32_t length = 0;            // bytes of payload
+  std::uint32_t tail = 0;              // bytes; 0, except after memory that is lent
   std::byte* header = nullptr;         // TARPON_HEADER_BYTES, 8-byte aligned, owned by the port
   std::byte* room = nullptr;           // max_payload bytes after the header, owned by the port
   const std::byte* payload = nullptr;  // == room, or memory that is lent (gathering ports only)
@@ -76,6 +78,8 @@ struct PortStatistics {
   std::uint64_t rx_overruns = 0;  // datagrams that our own full buffers lost (SO_RXQ_OVFL, rings)
   std::uint64_t rx_refused = 0;   // from strangers: refused by the kernel before they took room in
                                   // a receive buffer (a GRO train counts once); at most 1 ms old
+  std::uint64_t rx_forged = 0;    // keyed jobs: without a right tag (SealedPort)
+  std::uint64_t rx_replayed = 0;  // keyed jobs: came before, or far too late
   std::uint64_t system_calls = 0;
   std::uint64_t waits = 0;       // times wait() slept
   std::uint64_t rx_stalls = 0;   // times a receive ring ran dry; the socket kept what came

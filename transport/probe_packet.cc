@@ -37,9 +37,10 @@ std::optional<ProbePacket> read_probe(const RxPacket& packet, std::uint32_t job)
   tarpon_header header;
   if (packet.length < sizeof header || packet.source == kUnknownRank) return std::nullopt;
   std::memcpy(&header, packet.data, sizeof header);
-  const bool good =
-      tarpon_check_header(&header, job, packet.length - TARPON_HEADER_BYTES) == TARPON_HEADER_OK &&
-      header.sender == packet.source;
+  // The port has cut a tag off.
+  const std::uint32_t bytes = packet.length - TARPON_HEADER_BYTES + tarpon_tag_bytes(&header);
+  const bool good = tarpon_check_header(&header, job, bytes) == TARPON_HEADER_OK &&
+                    header.sender == packet.source;
   if (!good || (header.type != TARPON_PROBE && header.type != TARPON_PROBE_REPLY)) {
     return std::nullopt;
   }

@@ -158,7 +158,9 @@ std::optional<std::string> nonsense(const tarpon_options& options) {
                 fmt::format("give 1 to {}, or 0 for by processors", CommunicatorOptions::kMaxLanes)
                     .c_str());
   }
-  if (options.reserved != 0) return text("reserved", options.reserved, "give 0");
+  if (options.encrypt > 1) {
+    return text("encrypt", options.encrypt, "give 1, or 0 for payloads that can be read");
+  }
   if (options.no_shared_memory > 1) {
     return text("no_shared_memory", options.no_shared_memory,
                 "give 1, or 0 for memory that ranks of a host share");
@@ -184,7 +186,8 @@ Environment environment_below(const tarpon_options& options) {
           multicast = options.multicast != 0, hosts = options.no_shared_memory != 0,
           lanes = options.lanes != 0, order = options.fixed_order != 0,
           ports = given(options.ports), timeout = options.rendezvous_timeout_us != 0,
-          flight = given(options.flight_directory)](const char* name) {
+          flight = given(options.flight_directory), secret = given(options.secret_file),
+          integrity = options.encrypt != 0](const char* name) {
     const std::string_view variable = name;
     const bool hidden =
         (datapath && variable == "TARPON_DATAPATH") ||
@@ -192,7 +195,9 @@ Environment environment_below(const tarpon_options& options) {
         (multicast && variable == "TARPON_MULTICAST") || (order && variable == "TARPON_ORDER") ||
         (hosts && variable == "TARPON_HOSTS") || (lanes && variable == "TARPON_LANES") ||
         (flight && variable == "TARPON_FLIGHT") || (ports && variable == "TARPON_PORTS") ||
-        (timeout && variable == "TARPON_RENDEZVOUS_TIMEOUT");
+        (timeout && variable == "TARPON_RENDEZVOUS_TIMEOUT") ||
+        (integrity && variable == "TARPON_INTEGRITY") ||
+        (secret && (variable == "TARPON_SECRET_FILE" || variable == "TARPON_SECRET_FD"));
     return hidden ? std::nullopt : rest(name);
   };
 }
@@ -209,8 +214,9 @@ std::vector<LossBudget> budgets_of(const tarpon_options& options, double loss_ta
   return {budget};
 }
 
-/// Sets the options that are neither the place of the rank nor its interface.
-void set_rest(const tarpon_options& from, CommunicatorOptions& to) {
+/// Sets the options that are neither the place of the rank nor its interface. Errors: those of
+/// JobSecret.
+Result<void> set_rest(const tarpon_options& from, CommunicatorOptions& to) {
   if (from.mtu != 0) to.mtu = from.mtu;
   if (from.datapath != 0) to.datapath = to_enum<Datapath>(from.datapath);
   if (from.loss_target != 0) to.mechanisms.loss_target = from.loss_target;
@@ -230,6 +236,12 @@ void set_rest(const tarpon_options& from, CommunicatorOptions& to) {
   if (from.fixed_order != 0) to.mechanisms.rotation = false;
   if (from.no_status_socket != 0) to.flight.socket = false;
   if (from.listener != nullptr) to.rendezvous.listener = from.listener->place.listener;
+  if (from.encrypt != 0) to.integrity = TARPON_INTEGRITY_SEALED;
+  if (!given(from.secret_file)) return {};
+  auto secret = JobSecret::read_file(from.secret_file);
+  if (!secret) return fail(secret.error());
+  to.rendezvous.secret = *std::move(secret);
+  return {};
 }
 
 }  // namespace
@@ -351,7 +363,7 @@ Result<CommunicatorOptions> translate(const tarpon_options& from) {
   auto to = CommunicatorOptions::for_rank(to_rank(from.rank), from.world_size, rendezvous_of(from));
   if (given(from.interface)) to.interface = from.interface;
   if (given(from.address)) to.address = from.address;
-  set_rest(from, to);
+  if (auto set = set_rest(from, to); !set) return fail(set.error());
   return to;
 }
 
@@ -382,7 +394,7 @@ Result<CommunicatorOptions> add_environment(const tarpon_options& from) {
   }
   auto to = find_options(flags, std::move(wish), environment_below(from));
   if (!to) return to;
-  set_rest(from, *to);
+  if (auto set = set_rest(from, *to); !set) return fail(set.error());
   return to;
 }
 

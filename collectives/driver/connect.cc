@@ -20,8 +20,10 @@
 #include "collectives/report_text.h"
 #include "collectives/version.h"
 #include "transport/clock.h"
+#include "transport/integrity.h"
 #include "transport/ports/fault_port.h"
 #include "transport/ports/narrow_port.h"
+#include "transport/ports/sealed_port.h"
 #include "transport/ports/xdp/xdp_port.h"
 #include "xdp/base/system_limits.h"
 
@@ -36,17 +38,19 @@ std::vector<LossBudget> budgets_of(const CommunicatorOptions& options) {
   return {LossBudget::usual(options.mechanisms.loss_target)};
 }
 
-/// Checks the payloads that the ranks offer, from which the size of slots is chosen.
-Result<void> check_payloads(const std::vector<RankInfo>& ranks) {
+/// Checks the payloads that the ranks offer, from which the size of slots is chosen. `tag_bytes`:
+/// of a packet.
+Result<void> check_payloads(const std::vector<RankInfo>& ranks, std::uint32_t tag_bytes) {
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     const std::uint32_t payload = ranks[rank].max_payload;
-    if (payload >= TARPON_MIN_PAYLOAD && payload <= kLargestSlot && payload % kPayloadStep == 0) {
-      continue;
-    }
+    const bool whole = (payload + tag_bytes) % kPayloadStep == 0;
+    if (payload >= TARPON_MIN_PAYLOAD && payload <= kLargestSlot && whole) continue;
     return fail(Error::Code::mismatch,
-                fmt::format("rank {} offers slots of {} bytes: this version has multiples of {} "
+                fmt::format("rank {} offers slots of {} bytes: this version has multiples of {}{} "
                             "from {} to {}",
-                            rank, payload, kPayloadStep, TARPON_MIN_PAYLOAD, kLargestSlot));
+                            rank, payload, kPayloadStep,
+                            tag_bytes == 0 ? "" : fmt::format(", less {},", tag_bytes),
+                            TARPON_MIN_PAYLOAD, kLargestSlot));
   }
   return {};
 }
@@ -68,7 +72,8 @@ Result<std::vector<RankInfo>> exchange(ControlChannel& control, const RankInfo& 
     ranks.push_back(std::move(*info));
   }
   if (auto failed = errors_text(errors); !failed.empty()) return fail(code, std::move(failed));
-  if (auto good = check_payloads(ranks); !good) return fail(good.error());
+  const std::uint32_t tag_bytes = control.packet_key() ? TARPON_TAG_BYTES : 0;
+  if (auto good = check_payloads(ranks, tag_bytes); !good) return fail(good.error());
   if (auto good = rendezvous::check_reachable(ranks); !good) return fail(good.error());
   return ranks;
 }
@@ -114,12 +119,14 @@ EngineOptions agree(const CommunicatorOptions& options, const ControlChannel& co
       agreed.endpoint.integrity = TARPON_INTEGRITY_CRC32C;
     }
   }
+  if (control.packet_key()) agreed.endpoint.integrity = TARPON_INTEGRITY_KEYED;
   // AF_XDP has a fixed number of frames: a small datagram takes a whole one too.
-  if (xdp) receive_bytes = std::min(receive_bytes, xdp_receive_budget(agreed.slot_bytes));
+  const std::uint32_t packet_bytes = agreed.slot_bytes + tag_bytes(agreed.endpoint.integrity);
+  if (xdp) receive_bytes = std::min(receive_bytes, xdp_receive_budget(packet_bytes));
   // Every rank may send the initial credit of two operations unasked: it has to fit the smallest
   // receive buffer.
   const std::uint64_t unasked =
-      2ull * (agreed.slot_bytes + TARPON_HEADER_BYTES) * std::max<std::size_t>(1, ranks.size() - 1);
+      2ull * (packet_bytes + TARPON_HEADER_BYTES) * std::max<std::size_t>(1, ranks.size() - 1);
   agreed.endpoint.initial_credit =
       static_cast<std::uint32_t>(std::clamp<std::uint64_t>(receive_bytes / unasked, 2, 32));
   return agreed;
@@ -138,7 +145,13 @@ Result<std::unique_ptr<Membership>> connect_mesh(mesh::Door door, ControlChannel
     if (!address) return fail(address.error());
     doors.push_back(*address);
   }
-  auto network = mesh::SocketNetwork::make(std::move(door), std::move(doors));
+  std::shared_ptr<const TlsContext> tls;
+  if (options.rendezvous.secret != nullptr) {
+    auto made = TlsContext::make(*options.rendezvous.secret);
+    if (!made) return fail(made.error());
+    tls = *std::move(made);
+  }
+  auto network = mesh::SocketNetwork::make(std::move(door), std::move(doors), std::move(tls));
   if (!network) return fail(network.error());
   auto membership =
       std::make_unique<Membership>(membership_options(options, self), *std::move(network));
@@ -160,7 +173,8 @@ Error of_rank(Rank rank, const Error& error) {
 
 /// Makes this rank's port. If that fails, returns nullptr and puts the error into the offer.
 std::unique_ptr<Port> open_port(Offer& offer, const CommunicatorOptions& options,
-                                const std::vector<RankInfo>& ranks, const EngineOptions& agreed) {
+                                const ControlChannel& control, const std::vector<RankInfo>& ranks,
+                                const EngineOptions& agreed) {
   auto made = make_port(std::move(offer.datapath), std::move(*offer.socket), ranks, agreed);
   if (!made) {
     offer.info.refuse(made.error());
@@ -170,10 +184,18 @@ std::unique_ptr<Port> open_port(Offer& offer, const CommunicatorOptions& options
   offer.info.lanes = made->lanes;
   offer.info.datapath_reason = made->reason + offer.one_flow;
   if (!offer.outgoing.empty()) offer.info.datapath_reason += "; " + offer.outgoing;
-  if (!options.faults.any()) return std::move(made->port);
-  FaultOptions faults = options.faults;
-  faults.seed = faults.seed * 1000003 + options.rendezvous.rank;  // each rank its own sequence
-  return std::make_unique<FaultPort>(std::move(made->port), faults);
+  std::unique_ptr<Port> port = std::move(made->port);
+  if (options.faults.any()) {
+    FaultOptions faults = options.faults;
+    faults.seed = faults.seed * 1000003 + options.rendezvous.rank;  // each rank its own sequence
+    port = std::make_unique<FaultPort>(std::move(port), faults);
+  }
+  if (!control.packet_key()) return port;
+  return std::make_unique<SealedPort>(
+      std::move(port), SealOptions{.key = *control.packet_key(),
+                                   .rank = control.rank(),
+                                   .ranks = control.world_size(),
+                                   .encrypts = options.integrity == TARPON_INTEGRITY_SEALED});
 }
 
 /// Names two ranks whose interfaces have different MTUs; empty where all are alike.
@@ -305,6 +327,22 @@ Result<void> check(const CommunicatorOptions& options) {
   return Flight::check(options.flight);
 }
 
+/// A secret and what protects packets have to fit. The plain default becomes keyed with a secret.
+Result<void> settle_integrity(CommunicatorOptions& options) {
+  const bool keyed =
+      options.integrity == TARPON_INTEGRITY_KEYED || options.integrity == TARPON_INTEGRITY_SEALED;
+  if (options.rendezvous.secret == nullptr) {
+    if (!keyed) return {};
+    return fail(Error::Code::invalid_argument,
+                "keyed or sealed packets (--integrity) need a secret: give all ranks the same "
+                "--secret-file (TARPON_SECRET_FILE)");
+  }
+  if (options.integrity == TARPON_INTEGRITY_UDP) options.integrity = TARPON_INTEGRITY_KEYED;
+  if (keyed || options.integrity == TARPON_INTEGRITY_KEYED) return {};
+  return fail(Error::Code::invalid_argument,
+              "a job with a secret has keyed or sealed packets (--integrity), no others");
+}
+
 /// Joins the job with the options that all ranks must have alike.
 Result<std::unique_ptr<ControlChannel>> join(CommunicatorOptions& options) {
   if (auto filled = rendezvous::fill_listen_address(options); !filled) return fail(filled.error());
@@ -312,7 +350,7 @@ Result<std::unique_ptr<ControlChannel>> join(CommunicatorOptions& options) {
   rendezvous.listen_ports = options.ports;
   rendezvous.agreed =
       fmt::format("version={}\nwire={}\n{}", kVersion, TARPON_WIRE_VERSION, rendezvous.agreed);
-  rendezvous.agreed += fmt::format("\nintegrity={}", static_cast<int>(options.integrity));
+  rendezvous.agreed += fmt::format("\nintegrity={}", name(options.integrity));
   rendezvous.agreed += fmt::format("\nloss_budgets={}", text(options.loss_budgets));
   rendezvous.agreed +=
       fmt::format("\ndead_after={}", rendezvous::duration_text(options.dead_after));
@@ -369,6 +407,10 @@ Result<Connection> connect_ranks(const CommunicatorOptions& given, SlotSizing si
     return fail(good.error());
   }
   CommunicatorOptions options = given;
+  if (auto settled = settle_integrity(options); !settled) {
+    remove_rendezvous(given.rendezvous.address);
+    return fail(settled.error());
+  }
   std::string& address = options.rendezvous.address;
   if (!address.empty()) address = with_scheme(address);
   const Time deadline = after(monotonic_now(), options.rendezvous.timeout);
@@ -385,7 +427,7 @@ Result<Connection> connect_ranks(const CommunicatorOptions& given, SlotSizing si
   }
   const std::string no_multicast =
       options.multicast && offer.socket ? prepare_multicast(offer, **control, *ranks) : "";
-  std::unique_ptr<Port> port = open_port(offer, options, *ranks, agreed);
+  std::unique_ptr<Port> port = open_port(offer, options, **control, *ranks, agreed);
   // Every rank has its port before it answers here.
   auto membership =
       connect_mesh(std::move(offer.door), **control, options, agreed.endpoint, *ranks, deadline);

@@ -10,6 +10,7 @@
 
 #include "collectives/options.h"
 #include "collectives/rank_list.h"
+#include "transport/integrity.h"
 #include "transport/ports/mmsg_port.h"
 #include "transport/ports/udp_options.h"
 #include "transport/ports/uring/uring_port.h"
@@ -252,7 +253,8 @@ Result<DatapathPort> make_port(DatapathOffer offer, UdpSocket socket,
   auto sources = flow_sources(ranks);
   if (!sources) return fail(sources.error());
   UdpFlows flows{std::move(offer.flows), std::move(*sources), std::move(offer.group)};
-  const UdpPortOptions udp{.max_payload = agreed.slot_bytes,
+  const std::uint32_t max_payload = agreed.slot_bytes + tag_bytes(agreed.endpoint.integrity);
+  const UdpPortOptions udp{.max_payload = max_payload,
                            .gso_segments = offer.gso_segments,
                            .job = agreed.endpoint.job,
                            .lanes = choose_lanes(offer.lanes, ranks, agreed.endpoint.rank)};
@@ -266,7 +268,7 @@ Result<DatapathPort> make_port(DatapathOffer offer, UdpSocket socket,
   const XdpPortOptions options{.interface = *index,
                                .queues = queue_share(rank, ranks),
                                .job = agreed.endpoint.job,
-                               .max_payload = agreed.slot_bytes,
+                               .max_payload = max_payload,
                                .copy = offer.copy,
                                .busy_poll = offer.busy_poll,
                                .prefers_interface = offer.prefers_interface};

@@ -120,7 +120,8 @@ Offer make_offer(CommunicatorOptions& options, const std::string& local_address)
   datapath->busy_poll = options.busy_poll;
   datapath->required = options.datapath != Datapath::automatic && !options.datapath_may_change;
   offer.info.datapath = name(datapath->datapath);
-  offer.info.max_payload = datapath->max_payload;
+  const std::uint32_t tag_bytes = options.rendezvous.secret != nullptr ? TARPON_TAG_BYTES : 0;
+  offer.info.max_payload = datapath->max_payload - std::min(datapath->max_payload, tag_bytes);
   offer.info.queues = datapath->queues;
   if (options.mtu < kMinMtu) {
     offer.info.refuse(

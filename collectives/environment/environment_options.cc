@@ -8,6 +8,7 @@
 
 #include "collectives/environment/probability.h"
 #include "transport/clock.h"
+#include "transport/integrity.h"
 
 namespace tarpon {
 namespace {
@@ -69,6 +70,14 @@ Result<std::uint32_t> parse_lanes(const std::string& text) {
   }
   return fail(Error::Code::invalid_argument, fmt::format("TARPON_LANES={}: use auto, or 1 to {}",
                                                          text, CommunicatorOptions::kMaxLanes));
+}
+
+Result<tarpon_integrity> parse_integrity(const std::string& text) {
+  for (const tarpon_integrity each : {TARPON_INTEGRITY_KEYED, TARPON_INTEGRITY_SEALED}) {
+    if (text == name(each)) return each;
+  }
+  return fail(Error::Code::invalid_argument,
+              fmt::format("TARPON_INTEGRITY={}: use keyed or sealed", text));
 }
 
 /// "500ms", "30s", "2m", "1h".
@@ -145,13 +154,40 @@ Result<EnvironmentSettings> read_settings(const Environment& environment) {
     if (!ports) return fail(ports.error().code, "TARPON_PORTS: " + ports.error().message);
     settings.ports = *ports;
   }
+  if (const auto text = environment("TARPON_INTEGRITY")) {
+    const auto integrity = parse_integrity(*text);
+    if (!integrity) return fail(integrity.error());
+    settings.integrity = *integrity;
+  }
   return settings;
+}
+
+Result<std::shared_ptr<const JobSecret>> read_secret(const Environment& environment) {
+  const auto file = environment("TARPON_SECRET_FILE");
+  const auto descriptor = environment("TARPON_SECRET_FD");
+  if (file && descriptor) {
+    return fail(Error::Code::invalid_argument,
+                "TARPON_SECRET_FILE and TARPON_SECRET_FD are both set: keep one");
+  }
+  if (file) return JobSecret::read_file(*file);
+  if (!descriptor) return nullptr;
+  int number = -1;
+  const auto [end, error] =
+      std::from_chars(descriptor->data(), descriptor->data() + descriptor->size(), number);
+  if (error != std::errc() || end != descriptor->data() + descriptor->size() || number < 0) {
+    return fail(
+        Error::Code::invalid_argument,
+        fmt::format("TARPON_SECRET_FD={}: give the number of an open descriptor", *descriptor));
+  }
+  return JobSecret::read_descriptor(number);
 }
 
 Result<FoundOptions> find_options(const JobPlace& place, InterfaceRequest wish,
                                   const Environment& environment) {
   const auto settings = read_settings(environment);
   if (!settings) return fail(settings.error());
+  auto secret = read_secret(environment);
+  if (!secret) return fail(secret.error());
   auto rendezvous = find_rendezvous(place, environment);
   if (!rendezvous) return fail(rendezvous.error());
   wish.host = rendezvous_host(*rendezvous);
@@ -172,6 +208,8 @@ Result<FoundOptions> find_options(const JobPlace& place, InterfaceRequest wish,
   options.rendezvous.listen_address = chosen->interface.address;
   options.rendezvous.timeout = timeout;
   options.rendezvous.observer = place.observer;
+  options.rendezvous.secret = *std::move(secret);
+  options.integrity = settings->integrity.value_or(options.integrity);
   options.address = chosen->interface.address;
   options.interface = chosen->interface.name;
   options.driver = chosen->interface.driver;

@@ -5,12 +5,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "collectives/environment/environment.h"
 #include "collectives/environment/interfaces.h"
 #include "collectives/environment/launcher.h"
+#include "collectives/job_secret.h"
 #include "collectives/options.h"
 #include "xdp/base/result.h"
 
@@ -29,10 +31,16 @@ struct EnvironmentSettings {
   std::optional<std::string> flight;           // TARPON_FLIGHT: directory of dumps
   std::optional<Duration> rendezvous_timeout;  // TARPON_RENDEZVOUS_TIMEOUT=2m, above 0
   std::optional<PortRange> ports;              // TARPON_PORTS=29600-29699
+  std::optional<tarpon_integrity> integrity;   // TARPON_INTEGRITY=keyed|sealed
 };
 
 /// Errors (invalid_argument) name the variable, its value and what is allowed.
 Result<EnvironmentSettings> read_settings(const Environment& environment);
+
+/// Reads the secret of the job, if a variable says where it is: TARPON_SECRET_FILE, a file, or
+/// TARPON_SECRET_FD, an inherited descriptor, which is closed. Null: neither is set. Errors: those
+/// of JobSecret; invalid_argument: both are set.
+Result<std::shared_ptr<const JobSecret>> read_secret(const Environment& environment);
 
 struct FoundOptions {
   CommunicatorOptions options;

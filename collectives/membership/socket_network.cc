@@ -50,7 +50,10 @@ int leave_from(const FileDescriptor& socket, const FileDescriptor& listener) {
   return ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&own), sizeof own) == 0 ? 0 : errno;
 }
 
-std::string end_text(int error) {
+std::string end_text(int error, SecureSocket::Trouble trouble) {
+  if (trouble != SecureSocket::Trouble::none) {
+    return std::string("TLS of a control connection ended: ") + text(trouble);
+  }
   if (error == 0 || error == ECONNRESET) return "control connection reset";
   return std::string("control connection lost: ") + std::strerror(error);
 }
@@ -67,13 +70,14 @@ Result<Door> open_door(const std::string& address, const PortRange& ports) {
 }
 
 Result<std::unique_ptr<SocketNetwork>> SocketNetwork::make(Door door,
-                                                           std::vector<sockaddr_in> doors) {
+                                                           std::vector<sockaddr_in> doors,
+                                                           std::shared_ptr<const TlsContext> tls) {
   FileDescriptor epoll(epoll_create1(EPOLL_CLOEXEC));
   if (!epoll) return fail_system(errno, "epoll for the control mesh");
   auto event = WakeEvent::open();
   if (!event) return fail(event.error());
-  std::unique_ptr<SocketNetwork> network(
-      new SocketNetwork(std::move(door), std::move(doors), std::move(epoll), *std::move(event)));
+  std::unique_ptr<SocketNetwork> network(new SocketNetwork(
+      std::move(door), std::move(doors), std::move(tls), std::move(epoll), *std::move(event)));
   const bool watched = network->watch(EPOLL_CTL_ADD, network->event_.fd(), kWakeUp, EPOLLIN) &&
                        (!network->listener_ ||
                         network->watch(EPOLL_CTL_ADD, network->listener_.get(), kDoor, EPOLLIN));
@@ -81,10 +85,12 @@ Result<std::unique_ptr<SocketNetwork>> SocketNetwork::make(Door door,
   return network;
 }
 
-SocketNetwork::SocketNetwork(Door door, std::vector<sockaddr_in> doors, FileDescriptor epoll,
+SocketNetwork::SocketNetwork(Door door, std::vector<sockaddr_in> doors,
+                             std::shared_ptr<const TlsContext> tls, FileDescriptor epoll,
                              FileDescriptor event)
     : listener_(std::move(door.listener)),
       doors_(std::move(doors)),
+      tls_(std::move(tls)),
       epoll_(std::move(epoll)),
       event_(std::move(event)) {}
 
@@ -100,7 +106,10 @@ StreamId SocketNetwork::add(FileDescriptor socket, bool connecting, int error) {
   if (rendezvous::lacks_resources(error)) {
     shortage_ = Error::system(error, "cannot make a connection of the control mesh");
   }
-  streams_[stream] = {PrivateDescriptor(std::move(socket)), connecting, 0, error};
+  streams_[stream] = {
+      SecureSocket(std::move(socket), tls_,
+                   connecting ? SecureSocket::End::client : SecureSocket::End::server),
+      connecting ? Phase::connecting : Phase::open, 0, error};
   if (error != 0) {
     failed_.push_back(stream);
     wake();
@@ -133,18 +142,17 @@ StreamId SocketNetwork::connect(Rank peer) {
 std::size_t SocketNetwork::write(StreamId stream, std::string_view bytes) {
   const auto found = streams_.find(stream);
   if (found == streams_.end()) return bytes.size();
-  const int socket = found->second.socket.get();
+  SecureSocket& socket = found->second.socket;
   std::size_t written = 0;
   while (written < bytes.size()) {
-    const ssize_t sent =
-        ::send(socket, bytes.data() + written, bytes.size() - written, MSG_NOSIGNAL);
-    if (sent >= 0) {
+    const ssize_t sent = socket.write(bytes.data() + written, bytes.size() - written);
+    if (sent > 0) {
       written += static_cast<std::size_t>(sent);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       // Cannot fail: the socket is watched already.
-      (void)watch(EPOLL_CTL_MOD, socket, stream, EPOLLIN | EPOLLOUT);
+      (void)watch(EPOLL_CTL_MOD, socket.get(), stream, EPOLLIN | EPOLLOUT);
       break;
-    } else if (errno != EINTR) {
+    } else if (sent == 0 || errno != EINTR) {
       return bytes.size();  // read() finds the end, and what was received before it
     }
   }
@@ -228,7 +236,8 @@ void SocketNetwork::handle(StreamId stream, std::uint32_t events, Streams& strea
   const auto found = streams_.find(stream);
   if (found == streams_.end()) return;
   Stream& one = found->second;
-  if (one.connecting) return finish_connect(stream, streams, now);
+  if (one.phase == Phase::connecting) return finish_connect(stream, streams, now);
+  if (one.phase == Phase::handshake) return go_on_with_handshake(stream, streams, now);
   if ((events & EPOLLOUT) != 0) {
     (void)watch(EPOLL_CTL_MOD, one.socket.get(), stream, EPOLLIN);  // write() asks again
     streams.writable(stream);
@@ -251,9 +260,22 @@ void SocketNetwork::finish_connect(StreamId stream, Streams& streams, Time now) 
     streams_.erase(stream);
     return streams.ended(stream, std::strerror(error), error == ECONNREFUSED, now);
   }
-  one.connecting = false;
+  one.phase = Phase::handshake;
   (void)watch(EPOLL_CTL_MOD, one.socket.get(), stream, EPOLLIN);
-  streams.connected(stream, now);
+  go_on_with_handshake(stream, streams, now);
+}
+
+void SocketNetwork::go_on_with_handshake(StreamId stream, Streams& streams, Time now) {
+  Stream& one = streams_.at(stream);
+  if (one.socket.handshake() == 1) {
+    one.phase = Phase::open;
+    return streams.connected(stream, now);
+  }
+  const int error = errno;
+  if (error == EAGAIN || error == EWOULDBLOCK || error == EINTR) return;
+  const std::string why = end_text(error, one.socket.trouble());
+  streams_.erase(stream);
+  streams.ended(stream, why, false, now);
 }
 
 void SocketNetwork::read(StreamId stream, Streams& streams, Time now) {
@@ -261,7 +283,7 @@ void SocketNetwork::read(StreamId stream, Streams& streams, Time now) {
   for (std::size_t all = 0; all < kMaxRead;) {
     const auto found = streams_.find(stream);
     if (found == streams_.end()) return;
-    const ssize_t got = recv(found->second.socket.get(), piece.data(), piece.size(), 0);
+    const ssize_t got = found->second.socket.read(piece.data(), piece.size());
     if (got > 0) {
       all += static_cast<std::size_t>(got);
       streams.received(stream, {piece.data(), static_cast<std::size_t>(got)}, now);
@@ -270,8 +292,9 @@ void SocketNetwork::read(StreamId stream, Streams& streams, Time now) {
     const int error = got == 0 ? 0 : errno;
     if (error == EINTR) continue;
     if (error == EAGAIN || error == EWOULDBLOCK) return;
+    const std::string why = end_text(error, found->second.socket.trouble());
     streams_.erase(stream);
-    return streams.ended(stream, end_text(error), false, now);
+    return streams.ended(stream, why, false, now);
   }
 }
 

@@ -3,6 +3,10 @@
 // A dead connection is noticed when data is sent on it: unacknowledged data ends a connection after
 // kUnacknowledged. The kernel probes idle connections, which also keeps the state of firewalls.
 //
+// With a secret the streams have TLS (SecureSocket): the end that connects is the client. The
+// machine hears of a stream that this rank opens when its handshake is over; bytes that come on a
+// stream count from then on. Streams bounds both times.
+//
 // wait() may run without a lock while other members are called from other threads; all other
 // members need the caller's lock.
 #pragma once
@@ -20,6 +24,7 @@
 
 #include "collectives/membership/streams.h"
 #include "collectives/port_range.h"
+#include "collectives/secret/secure_socket.h"
 #include "transport/ports/wake_event.h"
 #include "xdp/base/private_descriptor.h"
 #include "xdp/base/result.h"
@@ -44,8 +49,9 @@ class SocketNetwork final : public Network {
   static constexpr int kAccepts = static_cast<int>(Streams::kMaxStrangers / 2);
 
   /// `doors`: where each rank listens, by rank. Connections leave from the address of `door`, which
-  /// the other ranks expect. Errors: io.
-  static Result<std::unique_ptr<SocketNetwork>> make(Door door, std::vector<sockaddr_in> doors);
+  /// the other ranks expect. `tls`: null without a secret. Errors: io.
+  static Result<std::unique_ptr<SocketNetwork>> make(Door door, std::vector<sockaddr_in> doors,
+                                                     std::shared_ptr<const TlsContext> tls = {});
 
   StreamId connect(Rank peer) override;
   std::size_t write(StreamId stream, std::string_view bytes) override;
@@ -65,25 +71,28 @@ class SocketNetwork final : public Network {
   void wake() { event_.wake(); }
 
  private:
+  enum class Phase : std::uint8_t { connecting, handshake, open };
   struct Stream {
-    PrivateDescriptor socket;
-    bool connecting = false;
-    Rank peer = 0;  // while connecting
+    SecureSocket socket;
+    Phase phase = Phase::open;
+    Rank peer = 0;  // until it is open
     int error = 0;  // connect() has failed at once
   };
 
-  SocketNetwork(Door door, std::vector<sockaddr_in> doors, FileDescriptor epoll,
-                FileDescriptor event);
+  SocketNetwork(Door door, std::vector<sockaddr_in> doors, std::shared_ptr<const TlsContext> tls,
+                FileDescriptor epoll, FileDescriptor event);
   bool watch(int operation, int fd, StreamId stream, std::uint32_t events);
   StreamId add(FileDescriptor socket, bool connecting, int error);
   std::uint64_t ranks_at(const FileDescriptor& socket) const;
   void accept_some(Streams& streams, Time now);
   void handle(StreamId stream, std::uint32_t events, Streams& streams, Time now);
   void finish_connect(StreamId stream, Streams& streams, Time now);
+  void go_on_with_handshake(StreamId stream, Streams& streams, Time now);
   void read(StreamId stream, Streams& streams, Time now);
 
   PrivateDescriptor listener_;
   const std::vector<sockaddr_in> doors_;
+  const std::shared_ptr<const TlsContext> tls_;
   PrivateDescriptor epoll_;
   WakeEvent event_;
   std::map<StreamId, Stream> streams_;

@@ -26,6 +26,7 @@ struct Seat {
   std::uint32_t job = 0;
   std::uint32_t public_id = 0;
   std::string local_address;
+  std::optional<JobKey> packet_key = {};
 };
 
 class StarChannel : public ControlChannel {
@@ -36,6 +37,7 @@ class StarChannel : public ControlChannel {
   std::uint32_t world_size() const override { return seat_.world_size; }
   std::uint32_t job() const override { return seat_.job; }
   std::uint32_t public_id() const override { return seat_.public_id; }
+  const std::optional<JobKey>& packet_key() const override { return seat_.packet_key; }
   std::string local_address() const override { return seat_.local_address; }
 
  protected:

@@ -1,4 +1,3 @@
-// Framing over a non-blocking TCP socket.
 #include "collectives/rendezvous/connection.h"
 
 #include <sys/socket.h>
@@ -62,7 +61,7 @@ Time answer_by(std::uint32_t wait_ms) {
   return monotonic_now() + answer_within(milliseconds(wait_ms));
 }
 
-Connection::Connection(FileDescriptor socket, std::uint32_t largest_body)
+Connection::Connection(SecureSocket socket, std::uint32_t largest_body)
     : socket_(std::move(socket)), state_(State::open), largest_body_(largest_body) {}
 
 void Connection::close() {
@@ -85,13 +84,17 @@ void Connection::receive() {
 // Whether all `wanted` bytes are there.
 bool Connection::read_into(char* bytes, std::size_t wanted, std::size_t& filled) {
   while (filled < wanted) {
-    const ssize_t got = recv(socket_.get(), bytes + filled, wanted - filled, 0);
+    const ssize_t got = socket_.read(bytes + filled, wanted - filled);
     if (got > 0) {
       filled += static_cast<std::size_t>(got);
     } else if (got < 0 && errno == EINTR) {
       continue;
     } else {
-      if (got == 0 || !would_block()) close();
+      if (got == 0) {
+        close();
+      } else if (!would_block()) {
+        end_by_error();
+      }
       return false;
     }
   }
@@ -102,8 +105,12 @@ bool Connection::read_into(char* bytes, std::size_t wanted, std::size_t& filled)
 bool Connection::check_length() {
   if (header_filled_ < 4 || read_u32(header_.data()) <= largest_body_) return true;
   state_ = State::malformed;
-  close();
   return false;
+}
+
+void Connection::end_by_error() {
+  if (socket_.trouble() == SecureSocket::Trouble::none) return close();
+  if (state_ == State::open) state_ = State::untrusted;
 }
 
 void Connection::parse_header() {
@@ -111,7 +118,6 @@ void Connection::parse_header() {
   const std::uint32_t kind = read_u32(header_.data() + 4);
   if (!is_known(kind)) {
     state_ = State::malformed;
-    close();
     return;
   }
   incoming_.kind = static_cast<FrameKind>(kind);
@@ -138,13 +144,14 @@ void Connection::send(std::shared_ptr<const std::string> bytes) {
 
 void Connection::flush() {
   while (sending()) {
-    const ssize_t sent =
-        ::send(socket_.get(), outgoing_->data() + sent_, outgoing_->size() - sent_, MSG_NOSIGNAL);
-    if (sent >= 0) {
+    const ssize_t sent = socket_.write(outgoing_->data() + sent_, outgoing_->size() - sent_);
+    if (sent > 0) {
       sent_ += static_cast<std::size_t>(sent);
       if (sent_ == outgoing_->size()) outgoing_.reset();
+    } else if (sent == 0) {
+      return close();
     } else if (errno != EINTR) {
-      if (!would_block()) close();
+      if (!would_block()) end_by_error();
       return;
     }
   }

@@ -1,4 +1,4 @@
-// A TCP connection that carries frames, driven by polling.
+// A TCP connection that carries frames, with TLS or without, driven by polling.
 //
 // Frame on the wire, little-endian: u32 length of the body, u32 kind, u32 sequence, u32
 // milliseconds that the sender still waits (0xffffffff: for ever), body. One thread at a time.
@@ -13,8 +13,8 @@
 #include <string_view>
 
 #include "collectives/rendezvous/sockets.h"
+#include "collectives/secret/secure_socket.h"
 #include "transport/time.h"
-#include "xdp/base/private_descriptor.h"
 
 namespace tarpon::rendezvous {
 
@@ -65,14 +65,19 @@ class Connection {
     open,
     closed,     // by the peer, by an error, or by close()
     malformed,  // the peer sent a length or a kind that no frame has
+    untrusted,  // SecureSocket::trouble() says why
   };
 
   Connection() = default;  // closed
-  explicit Connection(FileDescriptor socket, std::uint32_t largest_body = kLargestBody);
+  explicit Connection(SecureSocket socket, std::uint32_t largest_body = kLargestBody);
+  explicit Connection(FileDescriptor socket, std::uint32_t largest_body = kLargestBody)
+      : Connection(SecureSocket(std::move(socket), nullptr, SecureSocket::End::client),
+                   largest_body) {}
 
   State state() const { return state_; }
   bool is_open() const { return state_ == State::open; }
   void close();
+  SecureSocket::Trouble trouble() const { return socket_.trouble(); }
 
   /// The first bytes of the frame that is being received, at most kFrameHeaderBytes. They stay
   /// when the connection has ended.
@@ -94,17 +99,19 @@ class Connection {
   bool sending() const { return is_open() && outgoing_ != nullptr; }
 
   /// Entries for poll(), ready when more can be read, and when more can be sent; never when closed.
-  pollfd poll_entry() const { return {socket_.get(), POLLIN, 0}; }
-  pollfd poll_entry_for_sending() const { return {socket_.get(), POLLOUT, 0}; }
+  pollfd poll_entry() const { return {is_open() ? socket_.get() : -1, POLLIN, 0}; }
+  pollfd poll_entry_for_sending() const { return {is_open() ? socket_.get() : -1, POLLOUT, 0}; }
 
+  /// A malformed or untrusted connection keeps it until its end.
   const FileDescriptor& socket() const { return socket_.descriptor(); }
 
  private:
   bool read_into(char* bytes, std::size_t wanted, std::size_t& filled);
+  void end_by_error();
   bool check_length();
   void parse_header();
 
-  PrivateDescriptor socket_;
+  SecureSocket socket_;
   State state_ = State::closed;
   std::uint32_t largest_body_ = 0;
 

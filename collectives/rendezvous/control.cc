@@ -96,6 +96,16 @@ class PostedAddress {
   std::uint64_t nonce_;
 };
 
+/// A new key for the packets of a job, if it has a secret.
+Result<std::optional<JobKey>> key_for(const RendezvousOptions& options) {
+  if (options.secret == nullptr) return std::nullopt;
+  JobKey key;
+  if (getrandom(key.data(), key.size(), 0) != static_cast<ssize_t>(key.size())) {
+    return fail_system(errno, "getrandom");
+  }
+  return key;
+}
+
 Result<std::unique_ptr<ControlChannel>> host(const RendezvousOptions& options,
                                              const Address& address, Time deadline) {
   const auto job = random_cookie<std::uint32_t>();
@@ -120,6 +130,14 @@ Result<std::unique_ptr<ControlChannel>> host(const RendezvousOptions& options,
   plan.job = *job;
   plan.public_id = *public_id;
   plan.observer = options.observer;
+  if (options.secret != nullptr) {
+    auto tls = TlsContext::make(*options.secret);
+    if (!tls) return fail(tls.error());
+    plan.tls = *std::move(tls);
+  }
+  const auto packet_key = key_for(options);
+  if (!packet_key) return fail(packet_key.error());
+  plan.packet_key = *packet_key;
   plan.loopback = (ntohl(bound.sin_addr.s_addr) >> 24) == 127;
   if (address.is_file()) plan.own.nonce = *nonce;
   // A name that means a loopback address on rank 0 alone is a common reason for missing ranks.
@@ -131,18 +149,24 @@ Result<std::unique_ptr<ControlChannel>> host(const RendezvousOptions& options,
   }
   auto peers = Meeting(std::move(plan), *std::move(listener)).hold(deadline);
   if (!peers) return fail(std::move(peers).error());
-  return make_host_channel({0, options.world_size, *job, *public_id, host_text(bound)},
+  return make_host_channel({0, options.world_size, *job, *public_id, host_text(bound), *packet_key},
                            *std::move(peers));
 }
 
 Result<std::unique_ptr<ControlChannel>> member(const RendezvousOptions& options,
                                                const Address& address, Time deadline) {
-  Result<Joined> joined =
-      join_rank_0(address, hello_of(options), deadline, options.timeout, options.observer);
+  std::shared_ptr<const TlsContext> tls;
+  if (options.secret != nullptr) {
+    auto made = TlsContext::make(*options.secret);
+    if (!made) return fail(made.error());
+    tls = *std::move(made);
+  }
+  Result<Joined> joined = join_rank_0(address, hello_of(options), deadline, options.timeout,
+                                      options.observer, std::move(tls));
   if (!joined) return fail(std::move(joined).error());
   const std::string own = host_text(local_name(joined->connection.socket()));
   return make_member_channel(
-      {options.rank, options.world_size, joined->job, joined->public_id, own},
+      {options.rank, options.world_size, joined->job, joined->public_id, own, joined->packet_key},
       std::move(joined->connection));
 }
 
@@ -155,7 +179,9 @@ Result<std::unique_ptr<ControlChannel>> ControlChannel::join(const RendezvousOpt
     const auto public_id = random_cookie<std::uint32_t>();
     if (!job) return fail(job.error());
     if (!public_id) return fail(public_id.error());
-    return make_host_channel({0, 1, *job, *public_id, listen_host(options)},
+    const auto packet_key = key_for(options);
+    if (!packet_key) return fail(packet_key.error());
+    return make_host_channel({0, 1, *job, *public_id, listen_host(options), *packet_key},
                              std::vector<Connection>(1));
   }
   const Result<Address> address = parse_address(options.address);

@@ -7,10 +7,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "collectives/rendezvous_options.h"
+#include "transport/job_key.h"
 #include "transport/rank.h"
 #include "transport/time.h"
 #include "xdp/base/result.h"
@@ -21,7 +23,8 @@ class ControlChannel {
  public:
   /// Joins the job and blocks until all ranks have, at most `options.timeout`. Errors: timeout
   /// (names the ranks that never arrived), mismatch (names the option), invalid_argument (rank out
-  /// of range, rank taken twice, bad address), io (port in use).
+  /// of range, rank taken twice, bad address), io (port in use); mismatch: one of two ranks has a
+  /// secret, or another one.
   ///
   /// file://: the nonce in the file proves that a guest belongs to the job. A guest that
   /// contradicts rank 0 ends the join on all ranks, with the same error that names both values.
@@ -41,6 +44,10 @@ class ControlChannel {
 
   /// Random id under which the job is shown, the same on all ranks, independent of the cookie.
   virtual std::uint32_t public_id() const = 0;
+
+  /// From which the keys of packets come: alike on all ranks, and new in each job. Nullopt: the job
+  /// has no secret. Never show it.
+  virtual const std::optional<JobKey>& packet_key() const = 0;
 
   /// Local address (IPv4, dotted) that routes to rank 0; on rank 0 the address it listens on, which
   /// may be 0.0.0.0 when that was asked for.

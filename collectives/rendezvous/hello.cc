@@ -122,7 +122,12 @@ std::string encode(const Verdict& verdict) {
   append_u32(bytes, verdict.error ? static_cast<std::uint32_t>(verdict.error->code) + 1 : 0);
   append_u32(bytes, verdict.job);
   append_u32(bytes, verdict.public_id);
-  if (verdict.error) bytes += verdict.error->message;
+  if (verdict.error) {
+    bytes += verdict.error->message;
+  } else if (verdict.packet_key) {
+    bytes.append(reinterpret_cast<const char*>(verdict.packet_key->data()),
+                 verdict.packet_key->size());
+  }
   return bytes;
 }
 
@@ -137,6 +142,8 @@ std::optional<Verdict> decode_verdict(std::string_view body) {
   if (code > 0) {
     verdict.error = Error::make(static_cast<Error::Code>(code - 1),
                                 printable(body.substr(kVerdictBytes), kLongestMessage));
+  } else if (body.size() == kVerdictBytes + sizeof(JobKey)) {
+    std::memcpy(verdict.packet_key.emplace().data(), body.data() + kVerdictBytes, sizeof(JobKey));
   }
   return verdict;
 }

@@ -3,8 +3,8 @@
 // Hello, little-endian: u32 magic, u32 wire version, u32 rank, u32 world size, u64 nonce of the
 // address file (0 for tcp://), agreed text. The fields up to the nonce keep their places in all
 // versions, so that versions can name each other and each checks the nonce of the other. Verdict:
-// u32 error code + 1 (0: all are here), u32 cookie of the job, u32 public id of the job, text of
-// the error.
+// u32 error code + 1 (0: all are here), u32 cookie of the job, u32 public id of the job, then the
+// text of the error, or, in a job with a secret, 32 bytes from which keys of packets come.
 //
 // The functions here are pure. The decoders accept any bytes, and allocate no more than the bytes
 // that they get; text that they return for messages is printable and bounded.
@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 
+#include "transport/job_key.h"
 #include "xdp/base/result.h"
 
 namespace tarpon::rendezvous {
@@ -45,6 +46,7 @@ struct Verdict {
   std::optional<Error> error = {};
   std::uint32_t job = 0;  // cookie: on the wire, never shown
   std::uint32_t public_id = 0;
+  std::optional<JobKey> packet_key = {};  // travels in TLS only; never shown
 };
 
 std::string encode(const Verdict& verdict);

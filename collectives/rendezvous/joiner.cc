@@ -27,12 +27,13 @@ constexpr Duration kFileCheck = 100ms;         // between checks whether the fil
 class Joiner {
  public:
   Joiner(const Address& address, Hello hello, Time deadline, Duration timeout,
-         RendezvousObserver* observer)
+         RendezvousObserver* observer, std::shared_ptr<const TlsContext> tls)
       : address_(address),
         hello_(std::move(hello)),
         deadline_(deadline),
         timeout_(timeout),
-        notice_(observer) {}
+        notice_(observer),
+        tls_(std::move(tls)) {}
 
   Result<Joined> run() {
     Duration pause = kFirstPause;
@@ -80,11 +81,15 @@ class Joiner {
       if (!cut || reason_.empty()) reason_ = socket.error().message;
       return std::nullopt;
     }
-    Connection connection(*std::move(socket), kLargestHello);
+    Connection connection(SecureSocket(*std::move(socket), tls_, SecureSocket::End::client),
+                          kLargestHello);
     hello_.nonce = target.nonce;
     connection.send(std::make_shared<const std::string>(
         encode(Frame{FrameKind::hello, 0, wait_ms(deadline_), encode(hello_)})));
-    if (!await_verdict(connection, target)) return std::nullopt;
+    if (!await_verdict(connection, target)) {
+      if (auto error = secret_error(connection)) return Result<Joined>(fail(*std::move(error)));
+      return std::nullopt;
+    }
 
     const Frame frame = connection.take();
     const std::optional<Verdict> verdict =
@@ -95,15 +100,19 @@ class Joiner {
     }
     if (verdict->error) return Result<Joined>(fail(*verdict->error));
     connection.allow(kLargestBody);
-    return Joined{std::move(connection), verdict->job, verdict->public_id};
+    if (tls_ != nullptr && !verdict->packet_key) {
+      reason_ = kForeign;
+      return std::nullopt;
+    }
+    return Joined{std::move(connection), verdict->job, verdict->public_id, verdict->packet_key};
   }
 
   /// Waits for the verdict. Returns whether a whole frame has come.
   bool await_verdict(Connection& connection, const AddressFile& target) {
     while (true) {
       const bool last_look = monotonic_now() >= deadline_;
+      connection.receive();  // first: it ends the handshake that sending waits for
       connection.flush();
-      connection.receive();
       if (connection.frame() != nullptr) return true;
       if (!connection.is_open()) {
         reason_ = closed_reason(connection);
@@ -131,6 +140,24 @@ class Joiner {
       return fmt::format("{}: it says \"{}\"", kForeign, words);
     }
     return "the connection was closed without an answer";
+  }
+
+  /// The error that ends the join, where rank 0 has not the secret of this rank.
+  std::optional<Error> secret_error(const Connection& connection) const {
+    constexpr const char* kSecretRemedy =
+        "give all ranks the same --secret-file (TARPON_SECRET_FILE)";
+    const SecureSocket::Trouble trouble = connection.trouble();
+    if (trouble == SecureSocket::Trouble::plain) {
+      return Error::make(Error::Code::mismatch,
+                         fmt::format("this rank has a secret, and rank 0 at {} has none: {}",
+                                     address_.text, kSecretRemedy));
+    }
+    if (trouble == SecureSocket::Trouble::other_secret) {
+      return Error::make(Error::Code::mismatch,
+                         fmt::format("rank 0 at {} has another secret than this rank: {}",
+                                     address_.text, kSecretRemedy));
+    }
+    return std::nullopt;
   }
 
   /// Whether the file has been replaced: a silent stranger may have got the port that it named
@@ -170,13 +197,14 @@ class Joiner {
   std::uint16_t port_ = 0;  // tried last; 0: none found
   bool loopback_ = false;   // that address is on this host
   WaitingNotice notice_;
+  const std::shared_ptr<const TlsContext> tls_;
 };
 
 }  // namespace
 
 Result<Joined> join_rank_0(const Address& address, Hello hello, Time deadline, Duration timeout,
-                           RendezvousObserver* observer) {
-  return Joiner(address, std::move(hello), deadline, timeout, observer).run();
+                           RendezvousObserver* observer, std::shared_ptr<const TlsContext> tls) {
+  return Joiner(address, std::move(hello), deadline, timeout, observer, std::move(tls)).run();
 }
 
 }  // namespace tarpon::rendezvous

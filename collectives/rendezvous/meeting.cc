@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 
 #include "collectives/rank_list.h"
@@ -37,6 +38,24 @@ std::string peer_text(const Connection& connection) {
     return "a process that has gone";
   }
   return host_text(address);
+}
+
+/// Tells a guest without TLS, or one that wants TLS where there is none, why it cannot come. What
+/// it has sent is read and forgotten: else the kernel would reset the connection.
+void tell_in_plain(const FileDescriptor& socket, const Error& error) {
+  std::array<char, 4096> forgotten;
+  for (int reads = 0; reads < 32; ++reads) {
+    if (recv(socket.get(), forgotten.data(), forgotten.size(), MSG_DONTWAIT) <= 0) break;
+  }
+  const std::string bytes =
+      encode(Frame{FrameKind::verdict, 0, UINT32_MAX, encode(Verdict{.error = error})});
+  // It fits an empty socket buffer; a guest that is gone needs no answer.
+  (void)send(socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/// Whether a malformed connection began with a handshake of TLS.
+bool wants_tls(const Connection& connection) {
+  return connection.beginning().starts_with("\x16\x03");
 }
 
 std::shared_ptr<const std::string> verdict_frame(const Verdict& verdict) {
@@ -82,7 +101,8 @@ std::optional<Error> Meeting::let_in() {
     if (!socket) return socket.error();
     if (!*socket) return std::nullopt;
     if (strangers_.size() == plan_.own.world_size + kStrangers) make_room();
-    strangers_.emplace_back(*std::move(socket), kLargestHello);
+    strangers_.emplace_back(SecureSocket(*std::move(socket), plan_.tls, SecureSocket::End::server),
+                            kLargestHello);
   }
   return std::nullopt;
 }
@@ -129,10 +149,31 @@ void Meeting::hear_strangers() {
     } else if (stranger.is_open()) {
       silent.push_back(std::move(stranger));
     } else {
-      ++dropped_;
+      drop(stranger);
     }
   }
   strangers_ = std::move(silent);
+}
+
+/// Forgets a connection that has ended without a hello; says why if it may be a rank's.
+void Meeting::drop(const Connection& stranger) {
+  const SecureSocket::Trouble trouble = stranger.trouble();
+  if (plan_.tls == nullptr && wants_tls(stranger)) {
+    note_refusal(stranger, "a process has a secret, and rank 0 has none");
+    return tell_in_plain(stranger.socket(),
+                         Error::make(Error::Code::mismatch, "rank 0 has no secret"));
+  }
+  if (trouble == SecureSocket::Trouble::plain) {
+    note_refusal(stranger, "a process has no secret, and rank 0 has one");
+    return tell_in_plain(stranger.socket(),
+                         Error::make(Error::Code::mismatch,
+                                     "rank 0 has a secret, and this rank has none: give all "
+                                     "ranks the same --secret-file (TARPON_SECRET_FILE)"));
+  }
+  if (trouble == SecureSocket::Trouble::other_secret) {
+    return note_refusal(stranger, "a process has another secret than rank 0");
+  }
+  ++dropped_;
 }
 
 void Meeting::greet(Connection connection, const Frame& frame) {
@@ -166,14 +207,18 @@ bool Meeting::is_taken(std::uint32_t rank) {
                      [rank](const Guest& guest) { return guest.hello.rank == rank; });
 }
 
-void Meeting::refuse(Connection connection, const Difference& why) {
+void Meeting::note_refusal(const Connection& connection, const std::string& why) {
   ++refused_;
-  const std::string line = fmt::format("{} ({})", why.for_host.message, peer_text(connection));
+  const std::string line = fmt::format("{} ({})", why, peer_text(connection));
   const bool known = std::find(refusals_.begin(), refusals_.end(), line) != refusals_.end();
   if (!known && refusals_.size() < kRefusals) {
     refusals_.push_back(line);
     if (plan_.observer != nullptr) plan_.observer->on_refusal(line);
   }
+}
+
+void Meeting::refuse(Connection connection, const Difference& why) {
+  note_refusal(connection, why.for_host.message);
   // A few bytes into an empty socket buffer always fit.
   connection.send(verdict_frame({.error = why.for_guest}));
 }
@@ -298,7 +343,8 @@ Error Meeting::announce(Error error) {
 }
 
 std::vector<Connection> Meeting::seat() {
-  const auto bytes = verdict_frame({.job = plan_.job, .public_id = plan_.public_id});
+  const auto bytes = verdict_frame(
+      {.job = plan_.job, .public_id = plan_.public_id, .packet_key = plan_.packet_key});
   std::vector<Connection> peers(plan_.own.world_size);
   for (Guest& guest : guests_) {
     guest.connection.allow(kLargestBody);

@@ -9,7 +9,9 @@
 // 3. file://: the nonce proves that such a guest belongs to the job. The contradiction is announced
 //    to all and ends the meeting when all ranks are here or a second has passed, so that ranks
 //    that arrive meanwhile hear the same reason.
-// 4. A guest whose own timeout comes is told which ranks are missing and leaves; the others stay.
+// 4. A guest proves that it knows the secret of the job, if there is one, before its hello counts.
+//    One that cannot is refused as in 2.
+// 5. A guest whose own timeout comes is told which ranks are missing and leaves; the others stay.
 //
 // One thread.
 #pragma once
@@ -41,6 +43,8 @@ class Meeting {
     std::uint32_t job = 0;        // cookie, told to the ranks that are seated
     std::uint32_t public_id = 0;  // as job
     RendezvousObserver* observer = nullptr;
+    std::shared_ptr<const TlsContext> tls = {};  // null: the job has no secret
+    std::optional<JobKey> packet_key = {};       // told with the cookie; with `tls` only
   };
 
   Meeting(Plan plan, FileDescriptor listener);
@@ -63,6 +67,8 @@ class Meeting {
   void greet(Connection connection, const Frame& frame);
   bool is_taken(std::uint32_t rank);
   void refuse(Connection connection, const Difference& why);
+  void drop(const Connection& stranger);
+  void note_refusal(const Connection& connection, const std::string& why);
   void forget_leavers();
   void dismiss_impatient(const std::optional<Error>& error);
   void sleep(Time until);

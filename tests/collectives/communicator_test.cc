@@ -13,6 +13,7 @@
 #include "collectives/rendezvous/control.h"
 #include "tests/support/each_datapath.h"
 #include "tests/support/live_job.h"
+#include "tests/support/secrets.h"
 #include "transport/clock.h"
 #include "transport/counters.h"
 #include "transport/endpoint.h"
@@ -361,6 +362,58 @@ TEST_P(CommunicatorTest, faults__a_live_job_gives_the_same_bits_everywhere) {
   const auto exact = sum(kRanks, kCount, 4);
   for (std::size_t i = 0; i < kCount; ++i) ASSERT_NEAR(results[0][i], exact[i] / 7, 1e-3);
   EXPECT_GT(ranks[0]->counters()[DropReason::integrity], 0u);
+}
+
+/// Every packet of it has to have a right tag, and every connection of it the secret.
+TEST_P(CommunicatorTest, secret__a_live_job_with_faults_gives_right_sums) {
+  constexpr std::uint32_t kRanks = 3;
+  constexpr std::size_t kCount = 100'000;
+  for (const auto integrity : {TARPON_INTEGRITY_KEYED, TARPON_INTEGRITY_SEALED}) {
+    const Ranks ranks = connect(kRanks, GetParam(), [&](CommunicatorOptions& options) {
+      options.rendezvous.secret = secret();
+      options.integrity = integrity;
+      options.mtu = 1500;
+      options.faults = {
+          .loss = 0.02, .duplicate = 0.05, .reorder = 0.05, .corrupt = 0.05, .truncate = 0.02};
+    });
+    ASSERT_EQ(ranks.size(), kRanks);
+    on_all(kRanks, [&](Rank rank) {
+      EXPECT_EQ(ranks[rank]->integrity(), integrity);
+      EXPECT_EQ(ranks[rank]->slot_bytes(), 1392u);
+      for (std::uint32_t call = 0; call < 3; ++call) {
+        auto values = input(rank, kCount, call);
+        expect_complete(ranks[rank]->allreduce(in_place(values)));
+        EXPECT_EQ(values, sum(kRanks, kCount, call));
+      }
+      auto bounded = input(rank, kCount);
+      auto arguments = in_place(bounded);
+      arguments.mode = Mode::bounded;
+      arguments.bound = 5s;
+      EXPECT_TRUE(ranks[rank]->allreduce(arguments));
+      EXPECT_TRUE(ranks[rank]->close(20s));
+    });
+    const PortStatistics counted = ranks[0]->port_statistics();
+    EXPECT_GT(counted.rx_forged, 0u) << "corrupt packets";
+    EXPECT_GT(counted.rx_replayed, 0u) << "duplicates";
+    EXPECT_EQ(ranks[0]->counters()[DropReason::integrity], 0u);
+  }
+}
+
+TEST(CommunicatorTest, secret__and_integrity_have_to_fit) {
+  CommunicatorOptions options;
+  options.rendezvous.world_size = 1;
+  options.integrity = TARPON_INTEGRITY_SEALED;
+  const auto bare = Communicator::connect(options);
+  ASSERT_FALSE(bare);
+  EXPECT_THAT(bare.error().message, testing::HasSubstr("need a secret: give all ranks"));
+  options.rendezvous.secret = secret();
+  EXPECT_TRUE(Communicator::connect(options));
+  for (const auto weak : {TARPON_INTEGRITY_CRC32C, TARPON_INTEGRITY_NONE}) {
+    options.integrity = weak;
+    const auto refused = Communicator::connect(options);
+    ASSERT_FALSE(refused);
+    EXPECT_THAT(refused.error().message, testing::HasSubstr("has keyed or sealed packets"));
+  }
 }
 
 TEST_P(CommunicatorTest, faults__bounded_calls_return_by_their_bounds) {

@@ -1,12 +1,17 @@
 // From variables and the network of this host to options: what is found, and what is refused.
 #include "collectives/environment/environment_options.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <string>
+
+#include "tests/support/rendezvous_job.h"
 
 namespace tarpon::environment_options_test {
 namespace {
@@ -80,6 +85,32 @@ TEST(FromEnvironment, settings__override_defaults) {
   EXPECT_EQ(options->rendezvous.timeout, 90s);
   EXPECT_EQ(options->ports, (PortRange{29600, 29699}));
   EXPECT_EQ(options->flight.signals, FlightSignals::unhandled);
+}
+
+TEST(FromEnvironment, secret__from_a_file_or_a_descriptor) {
+  const testing_support::Directory directory;
+  const std::string content(32, 's');
+  std::ofstream(directory.file()) << content;
+  ASSERT_EQ(chmod(directory.file().c_str(), 0600), 0);
+  const int descriptor = open(directory.file().c_str(), O_RDONLY | O_CLOEXEC);
+  for (const auto& [name, value] : {std::pair("TARPON_SECRET_FILE", directory.file()),
+                                    std::pair("TARPON_SECRET_FD", std::to_string(descriptor))}) {
+    Variables variables = with(name, value);
+    variables["TARPON_INTEGRITY"] = "sealed";
+    const auto options = find_options(LaunchFlags(), InterfaceRequest(), environment(variables));
+    ASSERT_TRUE(options) << options.error().message;
+    ASSERT_NE(options->rendezvous.secret, nullptr);
+    EXPECT_EQ(options->rendezvous.secret->bytes().size(), content.size());
+    EXPECT_EQ(options->integrity, TARPON_INTEGRITY_SEALED);
+  }
+  Variables both = with("TARPON_SECRET_FILE", directory.file());
+  both["TARPON_SECRET_FD"] = "7";
+  EXPECT_EQ(refusal(both), "TARPON_SECRET_FILE and TARPON_SECRET_FD are both set: keep one");
+  for (const char* wrong : {"x", "-1", "7x"}) {
+    EXPECT_EQ(refusal(with("TARPON_SECRET_FD", wrong)),
+              std::string("TARPON_SECRET_FD=") + wrong + ": give the number of an open descriptor");
+  }
+  EXPECT_EQ(refusal(with("TARPON_INTEGRITY", "udp")), "TARPON_INTEGRITY=udp: use keyed or sealed");
 }
 
 TEST(FromEnvironment, rendezvous_timeout__that_the_caller_gives_counts) {

@@ -11,7 +11,8 @@ endforeach()
 target_compile_features(tarpon_xdp INTERFACE cxx_std_20)
 # Archives do not carry their own dependencies; tarpon-config.cmake makes these targets.
 target_link_libraries(tarpon_transport INTERFACE
-  $<INSTALL_INTERFACE:PkgConfig::TARPON_URING> $<INSTALL_INTERFACE:PkgConfig::TARPON_ISAL>)
+  $<INSTALL_INTERFACE:PkgConfig::TARPON_URING> $<INSTALL_INTERFACE:PkgConfig::TARPON_ISAL>
+  $<INSTALL_INTERFACE:PkgConfig::TARPON_SSL>)
 target_link_libraries(tarpon_xdp INTERFACE
   $<INSTALL_INTERFACE:PkgConfig::TARPON_BPF> $<INSTALL_INTERFACE:PkgConfig::TARPON_NL>)
 

@@ -268,7 +268,8 @@ class Benchmark {
     fmt::print(text_, "{}{}{}{}{}",
                hosts_line(communicator_.hosts(), against_hosts(options_, communicator_.hosts())),
                shrunk_line(communicator_.shrunk_slots()), small_buffers_line(communicator_.ranks()),
-               multicast_line(communicator_.multicast()), table_header(shape_));
+               multicast_line(communicator_.multicast()) + secret_line(communicator_.integrity()),
+               table_header(shape_));
     std::fflush(text_);
   }
 

@@ -23,9 +23,11 @@ namespace {
 std::string counts(const PortStatistics& port) {
   return fmt::format(
       "sent {} packets ({} by the socket beside AF_XDP, {} given up), received {} ({} by that "
-      "socket), lost {} in full buffers, refused {} of strangers; {} system calls, {} waits",
+      "socket), lost {} in full buffers, refused {} of strangers, {} forged, {} replayed; {} "
+      "system calls, {} waits",
       port.tx_packets, port.local_path, port.tx_dropped, port.rx_packets, port.slow_path,
-      port.rx_overruns, port.rx_refused, port.system_calls, port.waits);
+      port.rx_overruns, port.rx_refused, port.rx_forged, port.rx_replayed, port.system_calls,
+      port.waits);
 }
 
 /// Sets the group size if none is given: the ranks of one host, if the launcher tells their number

@@ -245,7 +245,8 @@ class FileJob {
     fmt::print(text, "{}{}{}{}{}{}{}{}",
                hosts_line(communicator_.hosts(), against_hosts(options_, communicator_.hosts())),
                shrunk_line(communicator_.shrunk_slots()), small_buffers_line(communicator_.ranks()),
-               multicast_line(communicator_.multicast()), table_header(shape),
+               multicast_line(communicator_.multicast()) + secret_line(communicator_.integrity()),
+               table_header(shape),
                table_row(shape, std::nullopt, measurement, communicator_.world_size(),
                          measurement.checked),
                loss_line(std::nullopt, measurement), notes(measurement));

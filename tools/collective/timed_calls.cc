@@ -17,6 +17,7 @@
 #include "tools/job/rank_names.h"
 #include "tools/system/process_usage.h"
 #include "transport/clock.h"
+#include "transport/integrity.h"
 #include "transport/rank_mask.h"
 
 namespace tarpon {
@@ -322,9 +323,6 @@ nlohmann::json ranks_json(const std::vector<RankInfo>& ranks) {
 
 nlohmann::json config_json(const CollectiveOptions& options, const Session& session) {
   const Communicator& communicator = *session.communicator;
-  const char* integrity = communicator.integrity() == TARPON_INTEGRITY_CRC32C ? "crc32c"
-                          : communicator.integrity() == TARPON_INTEGRITY_UDP  ? "udp"
-                                                                              : "none";
   nlohmann::json config = report_config();
   config.update({{"seed", options.job.seed},
                  {"world_size", communicator.world_size()},
@@ -334,7 +332,7 @@ nlohmann::json config_json(const CollectiveOptions& options, const Session& sess
                  {"hosts", communicator.hosts()},
                  {"order", order_name(options.job.mechanisms)},
                  {"connect", session.cost.json()},
-                 {"integrity", integrity},
+                 {"integrity", name(communicator.integrity())},
                  {"ranks", ranks_json(communicator.ranks())}});
   return config;
 }

@@ -15,6 +15,7 @@
 #include "tools/cli/files/report_output.h"
 #include "tools/cli/progress_line.h"
 #include "tools/cli/units.h"
+#include "tools/job/datapath_text.h"
 #include "tools/job/guarded_run.h"
 #include "tools/job/process_group.h"
 #include "tools/job/rank_names.h"
@@ -190,16 +191,30 @@ void write_error_line(std::string_view line, bool is_error, bool foreign) {
   fmt::print(stderr, "{}\n", text);
 }
 
+/// The secret that the parent of local ranks reads from the file, or makes where packets are to be
+/// keyed and there is none. Null: the job has none.
+Result<std::shared_ptr<const JobSecret>> secret_of_local_ranks(const JobOptions& options) {
+  if (!options.secret_file.empty()) return JobSecret::read_file(options.secret_file);
+  auto found = read_secret(process_environment());
+  if (!found || *found != nullptr) return found;
+  const bool keyed =
+      options.integrity == TARPON_INTEGRITY_KEYED || options.integrity == TARPON_INTEGRITY_SEALED;
+  return keyed ? JobSecret::random() : found;
+}
+
 int run_ranks(const JobOptions& options, const std::function<int(const LaunchPlace&)>& body,
               bool foreign) {
   const auto network = LocalNetwork::make(options);
   if (!network) return report(foreign ? network.error() : or_loopback(network.error()));
+  const auto secret = secret_of_local_ranks(options);
+  if (!secret) return report(secret.error());
   const FileDescriptor terminal(dup(STDERR_FILENO));  // the ranks' own one is captured
   const auto rank_body = [&](Rank rank) {
     LaunchPlace place;
     place.rank = rank;
     place.world_size = options.local_ranks;
     place.launcher = kLocal;
+    place.secret = *secret;
     place.progress_fd = terminal.get();
     auto log = DebugLog::open(process_environment());
     if (!log) return report(log.error());
@@ -247,8 +262,10 @@ int run_local(const JobOptions& options, const std::function<int(const LaunchPla
 }
 
 /// Logs what the ranks have chosen, and warns of what deserves a look.
-void tell(const CommunicatorOptions& options, const DebugLog& log,
+void tell(const CommunicatorOptions& options, const LaunchPlace& place,
           const std::vector<RankInfo>& ranks) {
+  const DebugLog& log = place.log;
+  const Voice& voice = place.voice;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     const RankInfo& info = ranks[rank];
     log.write(DebugLevel::info, "NET",
@@ -269,6 +286,9 @@ void tell(const CommunicatorOptions& options, const DebugLog& log,
     log.write(DebugLevel::warn, "NET",
               fmt::format("{} in place of {}: {}", mine.datapath, name(options.datapath),
                           mine.datapath_reason));
+  }
+  if (options.rendezvous.secret == nullptr && options.rendezvous.rank == 0) {
+    if (const std::string exposed = exposed_text(ranks); !exposed.empty()) voice.note(exposed);
   }
   if (options.faults.any()) {
     log.write(DebugLevel::warn, "NET", "faults are injected: times and losses are theirs");
@@ -315,7 +335,14 @@ Result<CommunicatorOptions> session_options(const JobOptions& options, const Lau
   if (options.multicast) result.multicast = true;
   if (options.hosts) result.hosts = *options.hosts;
   if (options.ports != PortRange()) result.ports = options.ports;
-  result.integrity = options.integrity;
+  if (options.integrity) result.integrity = *options.integrity;
+  if (place.secret != nullptr) {
+    result.rendezvous.secret = place.secret;
+  } else if (!options.secret_file.empty()) {
+    auto secret = JobSecret::read_file(options.secret_file);
+    if (!secret) return fail(secret.error());
+    result.rendezvous.secret = *std::move(secret);
+  }
   result.busy_poll = options.busy_poll;
   result.mechanisms = options.mechanisms;
   if (!options.loss_budgets.empty()) result.loss_budgets = options.loss_budgets;
@@ -332,7 +359,7 @@ Result<CommunicatorOptions> session_options(const JobOptions& options, const Lau
 
 Result<Connection> connect_session(const CommunicatorOptions& options, const LaunchPlace& place) {
   auto connection = connect_ranks(options, SlotSizing::by_path_or_interface);
-  if (connection) tell(options, place.log, connection->ranks);
+  if (connection) tell(options, place, connection->ranks);
   return connection;
 }
 
@@ -351,7 +378,7 @@ Result<Session> open_session(const JobOptions& options, const LaunchPlace& place
   session.cost = ConnectCost::since(before, start);
   place.log.write(DebugLevel::info, "INIT", session.cost.text());
   session.communicator = std::move(*communicator);
-  tell(*communicator_options, place.log, session.communicator->ranks());
+  tell(*communicator_options, place, session.communicator->ranks());
   const std::string& shrunk = session.communicator->shrunk_slots();
   if (!shrunk.empty()) place.log.write(DebugLevel::warn, "NET", shrunk);
   const std::string multicast = session.communicator->multicast();

@@ -198,7 +198,8 @@ std::optional<DropReason> SimulatedRank::refusal(const RxPacket& packet) const {
   std::memcpy(&header, packet.data, sizeof header);
   const std::span payload(packet.data + sizeof header, packet.length - sizeof header);
   const EndpointOptions& own = options_.endpoint;
-  switch (tarpon_check_header(&header, own.job, static_cast<std::uint32_t>(payload.size()))) {
+  switch (tarpon_check_header(
+      &header, own.job, static_cast<std::uint32_t>(payload.size()) + tarpon_tag_bytes(&header))) {
     case TARPON_HEADER_MAGIC:
       return DropReason::magic;
     case TARPON_HEADER_VERSION:

@@ -65,15 +65,15 @@ bool Router::is_sound(const tarpon_header& header, const RxPacket& packet) {
     ++parts_.counters[reason];
     return false;
   };
-  const tarpon_header_verdict verdict =
-      tarpon_check_header(&header, options.job, static_cast<std::uint32_t>(payload.size()));
+  const tarpon_header_verdict verdict = tarpon_check_header(
+      &header, options.job, static_cast<std::uint32_t>(payload.size()) + tarpon_tag_bytes(&header));
   if (verdict != TARPON_HEADER_OK) return refuse(reason_of(verdict));
   if (header.sender >= options.world_size || header.sender == options.rank ||
       header.sender != packet.source || parts_.participants.is_dead(header.sender)) {
     return refuse(DropReason::sender);
   }
   if (header.communicator != options.communicator) return refuse(DropReason::communicator);
-  if ((header.flags & TARPON_INTEGRITY_MASK) >> TARPON_INTEGRITY_SHIFT != options.integrity) {
+  if (tarpon_integrity_of(&header) != options.integrity) {
     return refuse(DropReason::integrity);
   }
   if (options.integrity == TARPON_INTEGRITY_CRC32C &&

@@ -23,8 +23,10 @@ std::size_t frame_count(const UdpPortOptions& options) {
   return std::max<std::size_t>(kFewestFrames, gso_burst(options) * trains);
 }
 
-std::uint32_t datagram_bytes(std::uint32_t payload) {
-  return TARPON_HEADER_BYTES + payload;
+/// `packet`: a packet or its frame.
+template <typename Packet>
+std::uint32_t datagram_bytes(const Packet& packet) {
+  return TARPON_HEADER_BYTES + packet.length + packet.tail;
 }
 
 }  // namespace
@@ -65,7 +67,7 @@ std::size_t TrainPool::peer_number(Rank rank) const {
 }
 
 bool TrainPool::joins(const Train& train, const TxPacket& packet) const {
-  const std::uint32_t bytes = datagram_bytes(packet.length);
+  const std::uint32_t bytes = datagram_bytes(packet);
   return train.peer == peer_number(packet.peer) && train.flow == packet.flow &&
          train.packets < options_.gso_segments && bytes <= train.segment &&
          train.bytes == train.packets * train.segment &&  // a shorter packet ends a train
@@ -73,7 +75,7 @@ bool TrainPool::joins(const Train& train, const TxPacket& packet) const {
 }
 
 void TrainPool::begin_train(std::uint32_t frame, Rank peer, std::uint8_t flow) {
-  const std::uint32_t bytes = datagram_bytes(frames_[frame].length);
+  const std::uint32_t bytes = datagram_bytes(frames_[frame]);
   trains_[frame] = {
       .last = frame, .segment = bytes, .bytes = bytes, .packets = 1, .peer = peer, .flow = flow};
   push(frame);
@@ -82,7 +84,7 @@ void TrainPool::begin_train(std::uint32_t frame, Rank peer, std::uint8_t flow) {
 void TrainPool::extend(Train& train, std::uint32_t frame) {
   frames_[train.last].next = frame;
   train.last = frame;
-  train.bytes += datagram_bytes(frames_[frame].length);
+  train.bytes += datagram_bytes(frames_[frame]);
   ++train.packets;
 }
 
@@ -91,7 +93,8 @@ void TrainPool::accept(std::span<TxPacket> packets) {
   bool open = false;
   for (const TxPacket& packet : packets) {
     const std::size_t peer = peer_number(packet.peer);
-    if (peer >= pauses_.size() || packet.flow >= flows_ || packet.length > options_.max_payload) {
+    if (peer >= pauses_.size() || packet.flow >= flows_ ||
+        packet.length + packet.tail > options_.max_payload) {
       ++statistics_.tx_dropped;
       continue;
     }
@@ -100,6 +103,7 @@ void TrainPool::accept(std::span<TxPacket> packets) {
     frames_[frame] = {.payload = packet.payload,
                       .lender = packet.lender,
                       .length = packet.length,
+                      .tail = packet.tail,
                       .next = 0,
                       .busy = true};
     std::uint32_t& pause = pauses_[peer].left;
@@ -231,6 +235,8 @@ std::size_t TrainPool::gather(std::uint32_t number, iovec* out) const {
     const Frame& frame = frames_[number_of_frame];
     append(header(number_of_frame), TARPON_HEADER_BYTES);
     if (frame.length > 0) append(frame.payload, frame.length);
+    // It lies before the header of the next frame, so both become one iovec.
+    if (frame.tail > 0) append(header(number_of_frame) + stride_ - frame.tail, frame.tail);
     number_of_frame = frame.next;
   }
   return used;
@@ -250,7 +256,7 @@ TrainMessages::TrainMessages(std::span<const sockaddr_in> peers, std::size_t fra
     : peers_(peers.begin(), peers.end()),
       messages_(capacity),
       controls_(capacity),
-      iovecs_(frames * 2) {
+      iovecs_(frames * TrainPool::kIovecs) {
   for (Control& control : controls_) {
     cmsghdr header{};
     header.cmsg_level = IPPROTO_UDP;

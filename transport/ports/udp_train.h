@@ -45,6 +45,7 @@ enum class SendOutcome {
 /// Owns all frames of a port and the queue of trains to send. One thread at a time.
 class TrainPool {
  public:
+  static constexpr std::size_t kIovecs = 3;          // header, payload, tail
   static constexpr std::uint32_t kFirstPause = 256;  // packets
   static constexpr std::uint32_t kLongestPause = 1u << 20;
 
@@ -79,7 +80,7 @@ class TrainPool {
 
   const Train& train(std::uint32_t number) const { return trains_[number]; }
 
-  /// Writes at most 2 iovecs a packet; returns their number.
+  /// Writes at most kIovecs a packet; returns their number.
   std::size_t gather(std::uint32_t train, iovec* out) const;
 
   std::size_t frames() const { return frames_.size(); }
@@ -95,6 +96,7 @@ class TrainPool {
     const std::byte* payload = nullptr;
     Lender lender = kNoLender;
     std::uint32_t length = 0;
+    std::uint32_t tail = 0;
     std::uint32_t next = 0;
     bool busy = false;
   };

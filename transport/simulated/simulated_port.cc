@@ -256,11 +256,13 @@ class SimulatedPort : public Port {
  private:
   void send(const TxPacket& packet) {
     std::vector<std::byte> bytes = network_.buffer();
-    bytes.resize(TARPON_HEADER_BYTES + packet.length);
+    bytes.resize(TARPON_HEADER_BYTES + packet.length + packet.tail);
     std::memcpy(bytes.data(), packet.header, TARPON_HEADER_BYTES);
     if (packet.length > 0) {
       std::memcpy(bytes.data() + TARPON_HEADER_BYTES, packet.payload, packet.length);
     }
+    std::copy_n(packet.room + capabilities_.max_payload - packet.tail, packet.tail,
+                bytes.end() - static_cast<std::ptrdiff_t>(packet.tail));
     ++statistics_.tx_packets;
     statistics_.tx_bytes += bytes.size();
     const std::int64_t at = network_.now.time_since_epoch().count();

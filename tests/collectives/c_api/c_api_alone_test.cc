@@ -112,7 +112,9 @@ TEST(CApiAlone, connect__members_that_make_no_sense) {
               HasSubstr("skip_above is 0.2: give at most halt_above"));
   EXPECT_THAT(with([](auto& o) { o.silent_after_us = -1; }), HasSubstr("silent_after_us is -1"));
   EXPECT_THAT(with([](auto& o) { o.lanes = 5; }), HasSubstr("lanes is 5: give 1 to 4"));
-  EXPECT_THAT(with([](auto& o) { o.reserved = 1; }), HasSubstr("reserved is 1"));
+  EXPECT_THAT(with([](auto& o) { o.encrypt = 2; }), HasSubstr("encrypt is 2"));
+  EXPECT_THAT(with([](auto& o) { o.secret_file = "/nope"; }), HasSubstr("'/nope' cannot be opened"));
+  EXPECT_THAT(with([](auto& o) { o.encrypt = 1; }), HasSubstr("need a secret"));
   EXPECT_THAT(with([](auto& o) { o.dead_after_us = -1; }), HasSubstr("dead_after_us is -1"));
   EXPECT_THAT(with([](auto& o) { o.rendezvous_timeout_us = -1; }),
               HasSubstr("rendezvous_timeout_us is -1"));

@@ -23,6 +23,7 @@
 #include "collectives/rendezvous/connection.h"
 #include "collectives/rendezvous/sockets.h"
 #include "tests/support/sanitized.h"
+#include "tests/support/secrets.h"
 #include "transport/clock.h"
 
 namespace tarpon::mesh::mesh_test {
@@ -165,7 +166,7 @@ class MeshTest : public testing::Test {
   }
 
   std::unique_ptr<Membership> make(Rank rank) {
-    auto network = SocketNetwork::make(std::move(doors_[rank]), addresses_);
+    auto network = SocketNetwork::make(std::move(doors_[rank]), addresses_, tls_);
     if (!network) return nullptr;
     return std::make_unique<Membership>(
         MembershipOptions{.rank = rank,
@@ -215,6 +216,7 @@ class MeshTest : public testing::Test {
 
   std::vector<Door> doors_;
   std::vector<sockaddr_in> addresses_;
+  std::shared_ptr<const TlsContext> tls_;  // null: plain
   std::deque<Heard> heard_;
   std::vector<std::unique_ptr<Membership>> ranks_;
 };
@@ -245,6 +247,49 @@ TEST_F(MeshTest, open__a_burst_of_strangers_displaces_nobody) {
   EXPECT_TRUE(ranks_[0]->leave({}, monotonic_now() + 20s));
   other.join();
   third.join();
+}
+
+/// Ranks with a secret; a stranger that knows the cookie, and a rank, but not the secret.
+TEST_F(MeshTest, secret__opens__serves__and_lets_nobody_else_in) {
+  tls_ = *TlsContext::make(*testing_support::secret());
+  make_doors(3);
+  std::vector<FileDescriptor> strangers;
+  for (const std::string& words :
+       {std::string(), hello(kJob, 1), hello(kJob, 2), std::string("\x16\x03\x01\x02"),
+        "\x16\x03\x01\x00\x10" + hello(kJob, 1)}) {
+    strangers.push_back(call(0, words));
+  }
+  open_all(3);
+  // A rank that is gone is proven gone over TLS too.
+  ranks_[2].reset();
+  for (const Rank rank : {Rank{0}, Rank{1}}) {
+    const auto fact = heard_[rank].of(2);
+    ASSERT_TRUE(fact);
+    EXPECT_EQ(fact->standing, Standing::dead);
+  }
+  std::thread other([this] { EXPECT_TRUE(ranks_[1]->leave({}, monotonic_now() + 20s)); });
+  EXPECT_TRUE(ranks_[0]->leave({}, monotonic_now() + 20s));
+  other.join();
+}
+
+/// Two ranks with different secrets never connect, and say why.
+TEST_F(MeshTest, other_secret__is_the_reason_of_the_error) {
+  make_doors(2);
+  std::vector<std::string> errors(2);
+  for (const Rank rank : {Rank{0}, Rank{1}}) {
+    tls_ = *TlsContext::make(*testing_support::secret(rank + 1));
+    ranks_[rank] = make(rank);
+  }
+  std::vector<std::thread> threads;
+  for (const Rank rank : {Rank{0}, Rank{1}}) {
+    threads.emplace_back([this, rank, &errors] {
+      const auto opened = ranks_[rank]->open(monotonic_now() + 1s);
+      if (!opened) errors[rank] = opened.error().message;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(errors[1], testing::HasSubstr("it has another secret"));
+  EXPECT_NE(errors[0], "");
 }
 
 TEST_F(MeshTest, accept__so_many_in_one_round) {

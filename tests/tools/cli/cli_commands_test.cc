@@ -33,7 +33,7 @@ TEST(CliHelp, every_command__helps) {
            {"--missing", "zero"},
            {"--datatype", "float"},
            {"--datapath", "TARPON_DATAPATH, else auto"},
-           {"--integrity", "udp"},
+           {"--integrity", "udp; keyed with a secret"},
            {"--net", "loopback"},
            {"--minbytes", "32M"},
            {"--iters", "20; with --input 1"},

@@ -103,6 +103,8 @@ TEST(CliErrors, values__named_with_an_example) {
       {{"--sending", "dctcp"}, {"--sending", "credit, timely"}},
       {{"--without", "repair,bound"}, {"--without", "\"bound\"", "repair, scatter-repair"}},
       {{"--order", "any"}, {"--order", "\"any\" is not one of rotating, fixed"}},
+      {{"--secret-file", "/nope"}, {"'/nope' cannot be opened", "openssl rand -hex 32"}, 1},
+      {{"--secret-file", "/dev/null"}, {"'/dev/null' is no regular file"}, 2},
   }));
 }
 

@@ -56,9 +56,9 @@ const Samples& compared() {
   return samples;
 }
 
-/// Compared by other means: the world size is in the greeting itself, and files have no place in a
-/// benchmark.
-const std::set<std::string> kOtherwise{"--world-size", "--input"};
+/// Compared by other means: the world size is in the greeting itself, the secret proves itself, and
+/// files have no place in a benchmark.
+const std::set<std::string> kOtherwise{"--world-size", "--secret-file", "--input"};
 
 /// Of each option that one rank may have alone.
 Samples alone(const ScratchDirectory& scratch) {

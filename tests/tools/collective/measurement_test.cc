@@ -257,6 +257,7 @@ class BrokenChannel : public ControlChannel {
   std::uint32_t world_size() const override { return 3; }
   std::uint32_t job() const override { return 1; }
   std::uint32_t public_id() const override { return 1; }
+  const std::optional<JobKey>& packet_key() const override { return key_; }
   std::string local_address() const override { return "127.0.0.1"; }
   Result<std::vector<std::string>> all_gather(const std::string&, Time) override {
     return fail(error_);
@@ -271,6 +272,7 @@ class BrokenChannel : public ControlChannel {
 
  private:
   const Error error_;
+  const std::optional<JobKey> key_;
 };
 
 /// What a rank says whose calls failed as `log` says, and then the control channel with `error`.

@@ -57,6 +57,10 @@ void add_place_options(cli::OptionTable& table, JobOptions& options) {
         "several hosts, and at most a --deadline that is given"},
        {"--ports", ports(options),
         "UDP and TCP ports to use, as 29600-29699; the ranks of a host share them"},
+       {"--secret-file", otherwise(cli::text(options.secret_file, "FILE"), "TARPON_SECRET_FILE"),
+        "the secret of the job, alike on all ranks: connections are TLS, packets carry tags; "
+        "openssl rand -hex 32 makes one",
+        Scope::job},
        {"--interface", cli::interface_name(options.interface),
         "network interface that carries the job"},
        {"--deadline", deadline(options), "hard limit of every operation", Scope::job}});
@@ -109,10 +113,13 @@ cli::Value lanes(JobOptions& options) {
 }
 
 cli::Value integrity(JobOptions& options) {
-  return cli::choice(options.integrity,
-                     cli::Choices<tarpon_integrity>{{"crc32c", TARPON_INTEGRITY_CRC32C},
-                                                    {"none", TARPON_INTEGRITY_NONE},
-                                                    {"udp", TARPON_INTEGRITY_UDP}});
+  return otherwise(cli::choice(options.integrity,
+                               cli::Choices<tarpon_integrity>{{"crc32c", TARPON_INTEGRITY_CRC32C},
+                                                              {"keyed", TARPON_INTEGRITY_KEYED},
+                                                              {"none", TARPON_INTEGRITY_NONE},
+                                                              {"sealed", TARPON_INTEGRITY_SEALED},
+                                                              {"udp", TARPON_INTEGRITY_UDP}}),
+                   "udp; keyed with a secret");
 }
 
 void add_data_path_options(cli::OptionTable& table, JobOptions& options) {
@@ -135,7 +142,10 @@ void add_data_path_options(cli::OptionTable& table, JobOptions& options) {
        {"--busy-poll", cli::flag(options.busy_poll),
         "AF_XDP: poll the driver; the report says when that has no effect"},
        {"--integrity", integrity(options),
-        "what protects payloads; udp: the kernel's checksum; none: for benchmarks", Scope::job},
+        "what protects packets; udp: the kernel's checksum; none: for benchmarks; with a secret, "
+        "which --local-ranks makes itself: keyed: tags that no stranger can make; sealed: payloads "
+        "are encrypted too",
+        Scope::job},
        {"--max-rate", cli::rate(options.max_rate), "cap of what each rank sends, as 1gbit"},
        {"--retain", cli::size(options.retain_bytes), "memory of results kept for late ranks"},
        {"--silent-after", cli::duration(options.silent_after),

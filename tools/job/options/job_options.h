@@ -30,8 +30,9 @@ struct JobOptions {
   std::uint32_t flows = 0;             // 0: by trial
   std::optional<std::uint32_t> lanes;  // 0: by processors; else TARPON_LANES, or that
   bool multicast = false;
-  std::optional<bool> hosts;  // else TARPON_HOSTS, or on
-  tarpon_integrity integrity = TARPON_INTEGRITY_UDP;
+  std::optional<bool> hosts;                  // else TARPON_HOSTS, or on
+  std::optional<tarpon_integrity> integrity;  // else TARPON_INTEGRITY, or udp
+  std::string secret_file;  // empty: TARPON_SECRET_FILE, TARPON_SECRET_FD, or none
   bool busy_poll = false;
   FaultOptions faults;
   Duration deadline = 10s;

@@ -60,7 +60,8 @@ class Options(ctypes.Structure):
         ("no_shared_memory", ctypes.c_uint32),
         ("silent_after_us", ctypes.c_int64),
         ("lanes", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
+        ("encrypt", ctypes.c_uint32),
+        ("secret_file", ctypes.c_char_p),
     ]
 
 

@@ -1,0 +1,116 @@
+// What counts as a secret, and where it may come from.
+#include "collectives/job_secret.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "tests/support/rendezvous_job.h"
+
+namespace tarpon::job_secret_test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+class JobSecretTest : public testing::Test {
+ protected:
+  std::string write(const std::string& content, mode_t mode = 0600) {
+    std::ofstream(path_) << content;
+    EXPECT_EQ(chmod(path_.c_str(), mode), 0);
+    return path_;
+  }
+  static std::string text(const JobSecret& secret) {
+    return {reinterpret_cast<const char*>(secret.bytes().data()), secret.bytes().size()};
+  }
+  std::string refusal(const std::string& path) {
+    const auto secret = JobSecret::read_file(path);
+    return secret ? "accepted" : secret.error().message;
+  }
+
+  const testing_support::Directory directory_;
+  const std::string path_ = directory_.file();
+};
+
+TEST_F(JobSecretTest, read_file__takes_32_to_4096_bytes__but_no_newline_at_the_end) {
+  for (const std::size_t size : {32, 64, 4096}) {
+    const std::string content(size, 'x');
+    for (const char* end : {"", "\n"}) {
+      const auto secret = JobSecret::read_file(write(content + end));
+      ASSERT_TRUE(secret) << secret.error().message;
+      EXPECT_EQ(text(**secret), content);
+    }
+  }
+}
+
+TEST_F(JobSecretTest, read_file__refuses__with_one_line_and_a_remedy) {
+  EXPECT_THAT(refusal(write(std::string(31, 'x') + "\n")),
+              AllOf(HasSubstr(path_), HasSubstr("has 31 bytes: a secret has 32 to 4096"),
+                    HasSubstr("openssl rand -hex 32")));
+  EXPECT_THAT(refusal(write(std::string(4097, 'x'))), HasSubstr("has more than 4096 bytes"));
+  EXPECT_THAT(refusal(write("")), HasSubstr("has 0 bytes"));
+  for (const mode_t mode : {0640, 0604, 0620, 0602, 0601}) {
+    EXPECT_THAT(refusal(write(std::string(32, 'x'), mode)),
+                AllOf(HasSubstr("is open to other users"), HasSubstr("chmod 600 " + path_)));
+  }
+  EXPECT_THAT(refusal(directory_.file() + ".missing"),
+              AllOf(HasSubstr("cannot be opened: No such file"), HasSubstr("openssl rand")));
+  const std::string folder = directory_.file() + ".d";
+  std::filesystem::create_directory(folder);
+  EXPECT_THAT(refusal(folder), HasSubstr("is no regular file"));
+  const std::string link = directory_.file() + ".link";
+  std::filesystem::create_symlink(write(std::string(32, 'x')), link);
+  EXPECT_THAT(refusal(link), HasSubstr("is a symbolic link"));
+  const std::string fifo = directory_.file() + ".fifo";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  EXPECT_THAT(refusal(fifo), HasSubstr("is no regular file"));
+}
+
+TEST_F(JobSecretTest, read_file__refuses_a_file_of_another_user) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to give a file to another user";
+  write(std::string(32, 'x'));
+  ASSERT_EQ(chown(path_.c_str(), 1234, 0), 0);
+  EXPECT_THAT(refusal(path_), HasSubstr("belongs to user 1234"));
+}
+
+TEST_F(JobSecretTest, read_descriptor__reads_pipes_and_files__and_closes_them) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  const std::string content(40, 'p');
+  ASSERT_EQ(::write(ends[1], content.data(), content.size()), 40);
+  close(ends[1]);
+  const auto piped = JobSecret::read_descriptor(ends[0]);
+  ASSERT_TRUE(piped) << piped.error().message;
+  EXPECT_EQ(text(**piped), content);
+  EXPECT_EQ(fcntl(ends[0], F_GETFD), -1);
+
+  // Two processes may have inherited one open file: each reads it from its begin.
+  write(content);
+  const int file = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  const int twin = dup(file);
+  for (const int descriptor : {file, twin}) {
+    const auto secret = JobSecret::read_descriptor(descriptor);
+    ASSERT_TRUE(secret) << secret.error().message;
+    EXPECT_EQ(text(**secret), content);
+  }
+  for (const int closed : {file, -1}) {
+    const auto none = JobSecret::read_descriptor(closed);
+    ASSERT_FALSE(none);
+    EXPECT_THAT(none.error().message, HasSubstr("is not open in this process"));
+  }
+}
+
+TEST_F(JobSecretTest, random__differs) {
+  const auto one = JobSecret::random(), other = JobSecret::random();
+  ASSERT_TRUE(one && other);
+  EXPECT_NE(text(**one), text(**other));
+}
+
+}  // namespace
+}  // namespace tarpon::job_secret_test

@@ -1,0 +1,23 @@
+// The key from which a job's keys come, and the derivation of keys (HKDF-SHA256, RFC 5869).
+#pragma once
+
+#if __cplusplus < 202002L
+#error "Tarpon needs C++20: compile with -std=c++20"
+#endif
+
+#include <array>
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+namespace tarpon {
+
+/// Random, alike on all ranks of a job, known to no process beside them.
+using JobKey = std::array<std::byte, 32>;
+
+/// Fills `out`, at most 8160 bytes, by HKDF without salt. `purpose`: the info. Takes a few
+/// microseconds. Throws std::bad_alloc.
+void derive_key(std::span<const std::byte> secret, std::string_view purpose,
+                std::span<std::byte> out);
+
+}  // namespace tarpon
