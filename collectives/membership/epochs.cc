@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "collectives/rendezvous/connection.h"
+#include "collectives/rendezvous/control_frame.h"
 #include "transport/endpoint.h"
 
 namespace tarpon::mesh {

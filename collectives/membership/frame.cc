@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "collectives/rendezvous/connection.h"
+#include "collectives/rendezvous/control_frame.h"
 
 namespace tarpon::mesh {
 namespace {

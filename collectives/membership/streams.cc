@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "bpf/wire.h"
-#include "collectives/rendezvous/connection.h"
+#include "collectives/rendezvous/control_frame.h"
 
 namespace tarpon::mesh {
 namespace {

@@ -1,8 +1,6 @@
 // A TCP connection that carries frames, with TLS or without, driven by polling.
 //
-// Frame on the wire, little-endian: u32 length of the body, u32 kind, u32 sequence, u32
-// milliseconds that the sender still waits (0xffffffff: for ever), body. One thread at a time.
-// Nothing blocks.
+// One thread at a time. Nothing blocks.
 #pragma once
 
 #include <array>
@@ -12,41 +10,12 @@
 #include <string>
 #include <string_view>
 
+#include "collectives/rendezvous/control_frame.h"
 #include "collectives/rendezvous/sockets.h"
 #include "collectives/secret/secure_socket.h"
 #include "transport/time.h"
 
 namespace tarpon::rendezvous {
-
-inline constexpr std::size_t kFrameHeaderBytes = 16;
-
-/// Longest bodies: of ranks that have joined, and of processes that have yet to prove that they are
-/// ranks.
-inline constexpr std::uint32_t kLargestBody = 16u << 20;
-inline constexpr std::uint32_t kLargestHello = 64u << 10;
-
-enum class FrameKind : std::uint32_t {
-  hello = 1,
-  verdict = 2,
-  all_gather = 3,
-  gather = 4,
-  broadcast = 5,
-  failure = 6,  // the sender gives the exchange up; body as in a verdict
-};
-
-struct Frame {
-  FrameKind kind = FrameKind::hello;
-  std::uint32_t sequence = 0;  // number of the exchange, counted alike on all ranks
-  std::uint32_t wait_ms = UINT32_MAX;
-  std::string body;
-};
-
-/// `frame` as bytes. REQUIRES: a body of at most kLargestBody.
-std::string encode(const Frame& frame);
-
-/// Appends a little-endian u32 to `bytes`, and reads one at `at`. REQUIRES: 4 bytes there.
-void append_u32(std::string& bytes, std::uint32_t value);
-std::uint32_t read_u32(const char* at);
 
 /// Frame::wait_ms for a wait until `deadline`.
 std::uint32_t wait_ms(Time deadline);

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <map>
 
-#include "collectives/rendezvous/connection.h"
+#include "collectives/rendezvous/control_frame.h"
 #include "xdp/base/printable.h"
 
 namespace tarpon::rendezvous {

@@ -6,7 +6,7 @@
 #include "bpf/wire.h"
 #include "collectives/membership/member.h"
 #include "collectives/membership/mesh.h"
-#include "collectives/rendezvous/connection.h"
+#include "collectives/rendezvous/control_frame.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace tarpon;
