@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <regex>
 #include <set>
 
@@ -359,6 +360,31 @@ TEST(CliJson, dash__is_standard_output_and_the_text_goes_to_standard_error) {
   EXPECT_THAT(check.error, HasSubstr("# all 2 pairs work"));
 }
 
+/// The number of the call that the process `rank` has ended last; nothing if that was a barrier.
+std::optional<std::uint64_t> last_ended(pid_t rank) {
+  constexpr std::uint64_t kBarriers = 0xffffffff;
+  const Ended ended = run(tool({"status", "--json"}));
+  const auto json = nlohmann::json::parse(ended.out, nullptr, false);
+  for (const auto& row : json["results"]) {
+    if (row["pid"] != rank || !row["last_end"].is_object()) continue;
+    if (row["last_end"]["tag"] == kBarriers) continue;
+    return row["last_end"]["operation"].get<std::uint64_t>();
+  }
+  return std::nullopt;
+}
+
+/// Waits until the process `rank` has ended `calls` more calls; false after a long time.
+bool ends_calls(pid_t rank, std::uint64_t calls) {
+  std::optional<std::uint64_t> before;
+  for (int looks = 0; looks < 600; ++looks) {
+    const std::optional<std::uint64_t> last = last_ended(rank);
+    if (!before) before = last;
+    if (last && *last >= *before + calls) return true;
+    ::usleep(20'000);
+  }
+  return false;
+}
+
 TEST(CliJson, interrupt__leaves_the_figures_so_far) {
   struct Case {
     int signal;
@@ -371,7 +397,9 @@ TEST(CliJson, interrupt__leaves_the_figures_so_far) {
     Process job(local(
         2, {"-b", "1K", "-e", "2K", "-f", "2", "-n", "40000", "-w", "0", "--json", scratch / "j"}));
     ASSERT_TRUE(job.says("   -1   ")) << job.wait(0ms).error;  // the first row
-    ::usleep(50'000);
+    ASSERT_EQ(job.children().size(), 2u);
+    // Some of them may belong to the first row.
+    ASSERT_TRUE(ends_calls(job.children().front(), 100)) << job.wait(0ms).error;
     ::kill(job.pid(), signal);
     const Ended ended = job.wait();
     EXPECT_EQ(ended.exit_code, 128 + signal);
