@@ -277,8 +277,12 @@ void SimulatedRank::restart() {
 void SimulatedRank::learn_usual() {
   constexpr int kCalls = 50;  // so many make a bound
   for (std::uint64_t bytes = 1; bytes / 2 <= longest_; bytes *= 2) {
-    for (const auto& [coded, gathers] : {std::pair{false, true}, {true, true}, {false, false}}) {
-      const BoundSample sample{.kind = {.bytes = bytes, .coded = coded, .gathers = gathers},
+    const CallKind plain{.bytes = bytes};
+    CallKind coded = plain, over_hosts = plain, scatter = plain;
+    coded.coded = over_hosts.over_hosts = true;
+    scatter.gathers = false;
+    for (const CallKind& kind : {plain, coded, over_hosts, scatter}) {
+      const BoundSample sample{.kind = kind,
                                .elapsed = usual_,
                                .stages = {usual_ * 6 / 10, usual_},
                                .gather = usual_ * 4 / 10,
