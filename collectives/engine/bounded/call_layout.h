@@ -64,11 +64,11 @@ class CallLayout {
 
   /// The slots of the result, or of the coded bucket.
   SlotArray<std::byte> result_at(std::uint64_t first_byte) const {
-    return {result_ + first_byte, slot_stride_};
+    return {shifted(result_, first_byte), slot_stride_};
   }
   /// The slots of this rank's contribution.
   SlotArray<const std::byte> input_at(std::uint64_t first_byte) const {
-    return {input_ + first_byte, slot_stride_};
+    return {shifted(input_, first_byte), slot_stride_};
   }
   /// Bytes of a slot of a shard of `bytes`.
   std::uint64_t length_of(std::uint64_t bytes, std::uint32_t slot) const {

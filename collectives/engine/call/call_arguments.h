@@ -16,6 +16,13 @@ namespace tarpon {
 /// Whether the two ranges of memory share a byte.
 bool overlap(const void* a, std::uint64_t a_bytes, const void* b, std::uint64_t b_bytes);
 
+/// The address `bytes` after `buffer`. By arithmetic of integers, modulo 2^64: the result may lie
+/// outside of the buffer, and an empty buffer may be null.
+template <typename Byte>
+Byte* shifted(Byte* buffer, std::uint64_t bytes) {
+  return reinterpret_cast<Byte*>(reinterpret_cast<std::uintptr_t>(buffer) + bytes);
+}
+
 /// The tag of the operation that runs the call of rank `rank`: that of the arguments, or one of the
 /// two ranks of a message.
 std::uint32_t operation_tag(const CollectiveArguments& call, Rank rank);
@@ -33,18 +40,17 @@ struct CallArguments : AllreduceArguments {
 
   /// Where element 0 of the bucket would be in the input, and in the output, of `rank`.
   const std::byte* bucket_input(Rank rank) const {
-    return shifted(static_cast<const std::byte*>(input), parts ? parts->input(rank).first : 0);
+    return first_element(static_cast<const std::byte*>(input),
+                         parts ? parts->input(rank) : Range{});
   }
   std::byte* bucket_output(Rank rank) const {
-    return shifted(static_cast<std::byte*>(output), parts ? parts->output(rank).first : 0);
+    return first_element(static_cast<std::byte*>(output), parts ? parts->output(rank) : Range{});
   }
 
  private:
-  /// By arithmetic of integers: the result may lie outside of the buffer.
   template <typename Byte>
-  Byte* shifted(Byte* buffer, std::uint64_t elements) const {
-    return reinterpret_cast<Byte*>(reinterpret_cast<std::uintptr_t>(buffer) -
-                                   elements * element_bytes(type));
+  Byte* first_element(Byte* buffer, const Range& held) const {
+    return shifted(buffer, std::uint64_t{0} - held.first * element_bytes(type));
   }
 };
 
