@@ -142,8 +142,6 @@ struct OperationSpec {
   /// EndpointOptions::quiet_delay gets READYs like any other one, because only its answer says that
   /// it has given the operation up.
   std::uint64_t near = 0;
-  /// Other ranks whose data may be in what this rank sends in the first stage. Bit r: rank r.
-  std::uint64_t carries = 0;
   /// Bounded: a stage ends before its bound once the tail of every message has been seen and
   /// nothing has come for this long since. Zero: it does not.
   std::array<Duration, TARPON_MAX_STAGES> early{};
@@ -155,7 +153,7 @@ struct OperationSpec {
   /// fetches.
   bool asks_if_late = true;
   /// Bounded: the caller marks what this rank sends. Its packets of the operation say so, and so do
-  /// those of the ranks that hear of it.
+  /// those of the ranks that hear of it, in the first stage only where its data is in the slot.
   bool marked = false;
   std::vector<StageSpec> stages;
 };

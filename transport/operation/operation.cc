@@ -87,7 +87,6 @@ void prepare(Operation& operation, const OperationSpec& spec, const EndpointOpti
   operation.awaits_confirmations = spec.awaits_confirmations;
   operation.tells_terms = (spec.bounded && spec.tells_terms) || !spec.terms_by_peer.empty();
   operation.near = spec.near;
-  operation.carries = spec.carries | bit(options.rank);
   operation.awaited_near = spec.near;
   operation.stage_time = spec.stage_time;
   operation.marks = {};

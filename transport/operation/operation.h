@@ -109,7 +109,6 @@ struct Operation {
   std::vector<CallTerms> terms_by_peer;
   bool tells_terms = false;
   std::uint64_t near = 0;          // as OperationSpec::near
-  std::uint64_t carries = 0;       // as OperationSpec::carries, this rank included
   std::uint64_t awaited_near = 0;  // peers that lack something, as the caller says
   std::uint16_t stage_time = 0;
   bool asks_if_late = false;  // bounded

@@ -121,11 +121,8 @@ tarpon_header Sender::header_of(Time now, const Operation& operation, std::uint8
   header.signature = operation.signature_hash;
   PacketWriter::mark_epoch(operation.epoch, header);
   header.stage_time = operation.stage_time;
-  // DATA of the first stage carries the marks of the ranks in it alone, other packets those of all
-  // ranks.
-  const Marks& known = operation.marks;
-  const bool within = (known.ranks & operation.carries) != 0;
-  if (stage == 0 ? within : known.any()) header.flags |= TARPON_FLAG_NONFINITE;
+  // DATA of the first stage carries the marks of the ranks in it alone: see fill().
+  if (stage != 0 && operation.marks.any()) header.flags |= TARPON_FLAG_NONFINITE;
   header.stage = with_flows(stage, message.stripes());
   return header;
 }
@@ -251,7 +248,11 @@ void Sender::fill(const tarpon_header& header, const Operation& operation,
     const OutgoingRun run = message.source().lend(slot, most);
     const std::span<TxPacket> filled = frames.first(run.count);
     place(operation, run, filled);
-    writer_.write(header, {slot, stretch.flags, run.contributors}, filled);
+    const bool within = (operation.marks.ranks & run.contributors) != 0;
+    const bool marked = tarpon_stage(&header) == 0 && within;
+    const auto flags =
+        static_cast<std::uint8_t>(stretch.flags | (marked ? TARPON_FLAG_NONFINITE : 0));
+    writer_.write(header, {slot, flags, run.contributors}, filled);
     counters_.data_out += run.count;
     slot += run.count;
     frames = frames.subspan(run.count);

@@ -61,7 +61,6 @@ HostedTarCall::HostedTarCall(const Setting& setting, const std::shared_ptr<Pendi
   for (StageSpec& stage : spec.stages) stage.alike = false;
   spec.stages[kScatter].ready = 0;
   spec.near = first_ranks(setting.world) & ~bit(setting.rank) & ~layout().partners();
-  spec.carries = mask_of(calls.group().ranks());
   unheard_ = spec.near;
   awaits_near_ = true;
   set_contributors();

@@ -1,6 +1,9 @@
 // Endpoints, packet by packet: how the news of marks goes round.
 #include <gtest/gtest.h>
 
+#include <set>
+#include <vector>
+
 #include "tests/support/endpoint_harness.h"
 
 namespace tarpon::endpoint_marks_test {
@@ -54,6 +57,52 @@ TEST(EndpointMarksTest, receiver__passes_it_on_but_for_its_own_first_stage) {
   }
   const Call& third = net.submit(call_of(2, 3, false), 2);  // the next operation knows of nothing
   EXPECT_FALSE(net[2].view(third.handle).marks().any());
+}
+
+/// Lends slots with the sums of several ranks, in turns.
+class Sums : public Source {
+ public:
+  explicit Sums(std::vector<std::uint64_t> contributors) : contributors_(std::move(contributors)) {}
+  OutgoingRun lend(std::uint32_t first, std::uint32_t) override {
+    return {bytes_.data(), 0, 1, contributors_[first % contributors_.size()]};
+  }
+
+ private:
+  std::vector<std::uint64_t> contributors_;
+  std::vector<std::byte> bytes_ = std::vector<std::byte>(kSlot);
+};
+
+class NoSink : public Sink {
+ public:
+  void deliver(const IncomingRun&) override {}
+};
+
+/// Rank 0 sends sums over the ranks of its host. Some lack rank 1, which has set its mark.
+TEST(EndpointMarksTest, sum__is_flagged_if_a_marked_rank_is_in_it) {
+  Harness net(4);
+  Sums sums({0x1, 0x3});
+  auto call = call_of(0, 4, false);
+  for (SendSpec& send : call->spec.stages[0].sends) send.source = &sums;
+  const Call& first = net.submit(std::move(call), 0);
+  net[0].near(first.handle).marked({.heard = true, .ranks = 0x2});
+  Packets data = of_type(net.poll(0), TARPON_DATA);
+  std::erase_if(data, [](const Packet& packet) { return packet.header().stage != 0; });
+  ASSERT_GT(data.size(), 2u);
+  std::set<std::uint64_t> contributors;
+  for (const Packet& packet : data) {
+    EXPECT_EQ(flagged(packet), packet.header().contributors == 0x3);
+    contributors.insert(packet.header().contributors);
+  }
+  EXPECT_EQ(contributors.size(), 2u);
+  NoSink sink;
+  auto receiver = call_of(2, 4, false);
+  for (ReceiveSpec& receive : receiver->spec.stages[0].receives) receive.sink = &sink;
+  const Call& other = net.submit(std::move(receiver), 2);
+  for (const Packet& packet : data) {
+    if (packet.to == 2) net.give(packet);
+  }
+  EXPECT_TRUE(net[2].view(other.handle).marks().heard);
+  EXPECT_EQ(net[2].view(other.handle).marks().ranks & 0x1, 0u) << "rank 0 has no mark";
 }
 
 TEST(EndpointMarksTest, everybody__knows_whose_it_is) {
