@@ -65,8 +65,9 @@ enum tarpon_probe {
 #define TARPON_READY_ANSWER 0xffffffffu
 
 /* Low bits of `incast_codec`: how many ranks may send to the packet's sender at once; 0: any
- * number. Bits above: what holds in the operation's epoch. Coded: the payloads are coefficients
- * (codec/hadamard.h). Flat: no call goes through the memory of hosts. */
+ * number. Bits above: what holds in the operation's epoch, also where this operation is not affected.
+ * Coded: payloads are coefficients (codec/hadamard.h). Flat: no call goes through the memory of
+ * hosts. */
 #define TARPON_INCAST_MASK 0x0fu
 #define TARPON_CODEC_SHIFT 4
 #define TARPON_FORM_CODED 1u

@@ -103,8 +103,8 @@ struct StageSpec {
   bool closed_by_caller = false;
 };
 
-/// The setting of the job that an operation runs under, and how its payload has to be read. The
-/// endpoint compares `number` and carries the rest.
+/// The setting of the job that an operation runs under, whether or not it changes this operation,
+/// and how the payload has to be read. The endpoint compares `number` and carries the rest.
 struct OperationEpoch {
   std::uint16_t number = 0;
   std::uint8_t form = 0;           // TARPON_FORM_*; header field `incast_codec`

@@ -58,7 +58,7 @@ TarCall::TarCall(const Setting& setting, std::shared_ptr<PendingCall> call,
   report.algorithm = near_ != nullptr ? Algorithm::hosts : Algorithm::tar;
   if (report.mode == Mode::bounded) {
     report.rescale = setting.mechanisms.rescale;
-    if (layout_.gathers()) report.epoch = setting.epoch.number;  // others look alike in all epochs
+    report.epoch = setting.epoch.number;
   }
   if (coding_) {
     report.coded = CodedBucket{coding_->layout(), coding_->key()};
@@ -141,11 +141,9 @@ OperationSpec TarCall::specify(Time now) {
   spec.tag = arguments.tag;
   spec.slot_bytes = layout_.slot_bytes();
   spec.epoch.number = call_->report.epoch;
-  spec.epoch.form = setting_.epoch.flat && layout_.gathers() ? TARPON_FORM_FLAT : 0;
-  if (coding_) {
-    spec.epoch.form |= TARPON_FORM_CODED;
-    spec.epoch.form_details = static_cast<std::uint16_t>(coding_->layout().stride);
-  }
+  spec.epoch.form = static_cast<std::uint8_t>((setting_.epoch.coded ? TARPON_FORM_CODED : 0) |
+                                              (setting_.epoch.flat ? TARPON_FORM_FLAT : 0));
+  if (coding_) spec.epoch.form_details = static_cast<std::uint16_t>(coding_->layout().stride);
   spec.deadline = deadline_;
   spec.bounded = call_->report.mode == Mode::bounded;
   spec.marked = call_->nonfinite;

@@ -219,6 +219,39 @@ TEST_F(BoundedReduceScatter, exact_at_one_rank__is_a_mismatch) {
   for (const auto& call : run()) EXPECT_EQ(call->report.status, Status::complete);
 }
 
+TEST_F(BoundedReduceScatter, allreduce_at_one_rank__is_a_mismatch_in_every_epoch) {
+  for (const bool coded : {false, true}) {
+    bound_ = 1s;
+    inputs_.clear(), outputs_.clear();
+    open({500, 500, 500, 500});
+    for (Rank rank = 0; rank < kRanks; ++rank) {
+      (*job_)[rank].coded_calls().decided({.setting = {64, coded}, .starts = {{0, 0}}});
+    }
+    std::vector<float> result(2000);
+    Calls calls;
+    for (Rank rank = 0; rank < kRanks; ++rank) {
+      if (rank != 2) {
+        calls.push_back(submit(rank));
+        continue;
+      }
+      AllreduceArguments call;
+      call.input = inputs_[rank].data();
+      call.output = result.data();
+      call.count = result.size();
+      call.mode = Mode::bounded;
+      call.bound = bound_;
+      calls.push_back(job_->submit(rank, call));
+    }
+    ASSERT_TRUE(job_->finish());
+    for (const auto& call : calls) {
+      EXPECT_EQ(call->report.status, Status::mismatch) << call->report.detail;
+      EXPECT_THAT(call->report.blamed, ElementsAre(2));
+      EXPECT_THAT(call->report.detail, testing::HasSubstr("reduce_scatter"));
+      EXPECT_EQ(call->report.epoch, 64);
+    }
+  }
+}
+
 TEST_F(BoundedReduceScatter, wrong_arguments__are_named) {
   open({10, 10, 10, 10});
   const auto refusal = [&](CollectiveArguments call) {

@@ -276,6 +276,26 @@ TEST_F(EpochTest, a_rank_that_missed_the_record_learns_from_the_packets) {
   }
 }
 
+/// No rank encodes that call, but its packets have the setting all the same.
+TEST_F(EpochTest, a_call_of_doubles_tells_a_rank_that_missed_the_record_the_setting) {
+  decide(0, 64, true, 0);
+  decide(1, 64, true, 0);
+  Buffers<double> doubles(3, 3'000, false);
+  std::vector<std::shared_ptr<PendingCall>> split;
+  for (Rank rank = 0; rank < 3; ++rank) {
+    auto arguments = doubles.arguments(rank, DataType::float64, ReduceOp::sum);
+    arguments.mode = Mode::bounded;
+    arguments.bound = kBound;
+    split.push_back(job_->submit(rank, arguments));
+  }
+  ASSERT_TRUE(job_->finish());
+  for (const auto& call : split) EXPECT_EQ(call->report.status, Status::partial);
+  for (const auto& call : run()) {
+    EXPECT_TRUE(call->report.coded);
+    EXPECT_EQ(call->report.status, Status::complete) << call->report.detail;
+  }
+}
+
 /// The same, begun after the others have closed it; and the others are not held up by it.
 TEST_F(EpochTest, a_rank_that_comes_late_in_the_wrong_epoch_ends_soon) {
   decide(0, 64, true, 1);
