@@ -29,9 +29,10 @@ class CountingSource final : public Source {
   }
   OutgoingRun lend(std::uint32_t first, std::uint32_t most) override {
     ++lends;
-    return {lent[first].data(), kSlotBytes, std::min(most, longest), 0b11};
+    return {lent[first].data(), kSlotBytes, std::min(most, longest), contributors};
   }
   std::uint32_t longest = 64;  // slots of a run
+  std::uint64_t contributors = 0b11;
   std::uint32_t lends = 0;
   std::array<std::array<std::byte, kSlotBytes>, 64> lent{};
 };
@@ -267,15 +268,18 @@ TEST_F(SenderTest, send__headers_are_complete) {
   EXPECT_EQ(counters_.packets_out, 4u);
 }
 
-TEST_F(SenderTest, send__news_of_nan_of_this_rank_rides_on_its_first_stage) {
-  Operation& operation = open(1, 2);
-  operation.marks.heard = true;
-  operation.marks.ranks = 0b10;  // of rank 1
-  allow(operation, 0, 1);
-  allow(operation, 1, 1);
-  ASSERT_EQ(send(32).size(), 4u);
-  EXPECT_EQ(header(0).flags & TARPON_FLAG_NONFINITE, 0);
-  EXPECT_NE(header(2).flags & TARPON_FLAG_NONFINITE, 0);
+TEST_F(SenderTest, send__news_of_nan_rides_on_first_stages_that_hold_it) {
+  for (const std::uint64_t contributors : {0b01, 0b11}) {
+    source_.contributors = contributors;
+    Operation& operation = open(1, 2);
+    operation.marks.heard = true;
+    operation.marks.ranks = 0b10;  // of rank 1
+    allow(operation, 0, 1);
+    allow(operation, 1, 1);
+    ASSERT_EQ(send(32).size(), 4u);
+    EXPECT_EQ((header(0).flags & TARPON_FLAG_NONFINITE) != 0, contributors == 0b11);
+    EXPECT_NE(header(2).flags & TARPON_FLAG_NONFINITE, 0);
+  }
 }
 
 }  // namespace
