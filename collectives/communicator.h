@@ -57,11 +57,10 @@
 namespace tarpon {
 
 class ControlChannel;     // collectives/rendezvous/control.h
-struct CallArguments;     // collectives/engine/call/call_arguments.h
+class CallKeeper;         // collectives/driver/call_keeper.h
 struct EndpointCounters;  // transport/counters.h
 struct PendingCall;       // collectives/engine/call/pending_call.h
 struct PortStatistics;    // transport/port.h
-enum class Regroup : std::uint8_t;
 
 /// An AllReduce on its way. Copyable; all copies name the same call.
 class AsyncAllreduce;
@@ -76,64 +75,66 @@ class Communicator {
 
   /// Outstanding calls end as aborted, here and on the peers. Call close() first to let peers
   /// fetch what they may still miss.
-  ~Communicator();
+  virtual ~Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
 
   /// Error: unavailable, in a forked child of the process that made this communicator.
-  Result<void> check_process() const;
+  virtual Result<void> check_process() const = 0;
 
-  Rank rank() const;
-  std::uint32_t world_size() const;
-  const std::vector<RankInfo>& ranks() const;
-  std::uint32_t slot_bytes() const;
+  virtual Rank rank() const = 0;
+  virtual std::uint32_t world_size() const = 0;
+  virtual const std::vector<RankInfo>& ranks() const = 0;
+  virtual std::uint32_t slot_bytes() const = 0;
   /// Why slots are smaller than the interfaces allow, in one line that names the pair of ranks
   /// whose path carries less; empty: they are not. Alike on all ranks.
-  const std::string& shrunk_slots() const;
+  virtual const std::string& shrunk_slots() const = 0;
   /// Whether the job multicasts (CommunicatorOptions::multicast): "on", or "off: " and the reason
   /// in one line; empty: it was not asked to. Alike on all ranks. A communicator that is split from
   /// the job does not multicast.
-  const std::string& multicast() const;
+  virtual const std::string& multicast() const = 0;
   /// How the ranks lie on hosts, and how much memory a call shares at most
   /// (CommunicatorOptions::hosts), or "off: " and the reason, in one line; empty where no two ranks
   /// share a host. Alike on all ranks, but for the reason of the rank that cannot share in a
   /// communicator that is split.
-  const std::string& hosts() const;
-  tarpon_integrity integrity() const;
+  virtual const std::string& hosts() const = 0;
+  virtual tarpon_integrity integrity() const = 0;
 
   /// Blocks until the call has ended, at most its deadline. A call that this rank refuses (its
   /// arguments make no sense, its deadline is not positive, there is no memory for its buffers)
   /// ends as Status::aborted on every rank, with Report::abort_reason, and later calls match as
   /// before. Errors: invalid_argument for tags of the library (reserved_tags.h), which no other
   /// call uses; unavailable for a call that follows where this rank is not behind.
-  Result<Report> allreduce(const AllreduceArguments& arguments);
+  virtual Result<Report> allreduce(const AllreduceArguments& arguments) = 0;
 
   /// Starts a call, without waiting for other ranks or calls. The buffers belong to it until it is
   /// done. Up to 8 calls of a tag run at once; further ones queue. So do calls with learnt shares
   /// while measurements are exchanged.
-  Result<AsyncAllreduce> allreduce_async(const AllreduceArguments& arguments);
+  virtual Result<AsyncAllreduce> allreduce_async(const AllreduceArguments& arguments) = 0;
 
   /// As allreduce() and allreduce_async(), for the other collectives and for messages between two
   /// ranks. Collectives take numbers of their tag, as AllReduces do. Messages are numbered apart.
   /// Errors: those of allreduce(); invalid_argument for a message whose peer is no other rank, or
   /// whose tag is not below kMessageTags.
-  Result<Report> collective(const CollectiveArguments& arguments);
-  Result<AsyncAllreduce> collective_async(const CollectiveArguments& arguments);
+  virtual Result<Report> collective(const CollectiveArguments& arguments) = 0;
+  virtual Result<AsyncAllreduce> collective_async(const CollectiveArguments& arguments) = 0;
 
   /// Waits for a message of `tag` that another rank has begun to send to this one, and that this
   /// rank has not begun to receive. Returns its sender: the next Collective::receive of that peer
   /// and tag takes it. One thread at a time probes for a tag. Looks every 200 to 400 us. Errors:
   /// timeout; invalid_argument, of a tag that no message has; unavailable, after an abort().
-  Result<Rank> probe(std::uint32_t tag, Duration patience);
+  virtual Result<Rank> probe(std::uint32_t tag, Duration patience) = 0;
 
   /// How many of this rank's next calls of `tag` another rank that takes part has ended. Above 0
   /// after a pause of this rank: AllreduceArguments::follows then takes the results one by one,
   /// without inputs. A rank that stood still hears how far the others are when it ends its next
   /// call. 0 in a forked child.
-  std::uint32_t behind(std::uint32_t tag) const;
+  virtual std::uint32_t behind(std::uint32_t tag) const = 0;
 
   /// The loss target (Mechanisms::loss_target) of calls that begin from now on. All ranks set it
   /// between the same calls. A call takes the median of the ranks' bounds, so one rank that is a
   /// call behind changes little. Budgets of steps stay as they are. Errors: invalid_argument.
-  Result<void> set_loss_target(double share);
+  virtual Result<void> set_loss_target(double share) = 0;
 
   /// Returns when every rank has entered it.
   Result<void> barrier(Duration deadline);
@@ -143,7 +144,7 @@ class Communicator {
   /// still work, and a thread that waits in one of these goes on waiting until its deadline. A call
   /// that is being decoded or filled keeps its result. A second abort() has no effect. The abort()
   /// of a rank that is evicted, dead to the others or closed ends only its own calls. Any thread.
-  void abort(const std::string& reason);
+  virtual void abort(const std::string& reason) = 0;
 
   /// Returns the verdict on step `step`, the same on all ranks that get one
   /// (collectives/membership/agreement.h). The lowest live rank decides by
@@ -151,7 +152,7 @@ class Communicator {
   /// Blocks until `deadline` at most; without a verdict the answer is to halt. A late rank gets the
   /// verdict that was given, for the last 64 steps. Steps ascend; one thread at a time asks for one
   /// step. A lost packet costs milliseconds, but 200 ms without a progress thread.
-  StepVerdict agree(std::uint64_t step, const LossReport& report, Duration deadline);
+  virtual StepVerdict agree(std::uint64_t step, const LossReport& report, Duration deadline) = 0;
 
   /// Makes a communicator of some ranks of the job. It shares the job's sockets, threads and
   /// control mesh. These ranks call it with the same list and number; rank i of the new
@@ -171,8 +172,8 @@ class Communicator {
   /// Errors: invalid_argument; mismatch: a rank gives another list under this number; unavailable
   /// and timeout, naming the ranks that did not come. A number is used up unless the error is
   /// invalid_argument.
-  Result<std::unique_ptr<Communicator>> split(const std::vector<Rank>& ranks, std::uint16_t number,
-                                              Duration deadline);
+  virtual Result<std::unique_ptr<Communicator>> split(const std::vector<Rank>& ranks,
+                                                      std::uint16_t number, Duration deadline) = 0;
 
   /// Makes a communicator of the ranks that are neither dead nor evicted; they call it
   /// collectively, with the same deadline. Its ranks count from 0 in the old order, and it is a new
@@ -181,7 +182,7 @@ class Communicator {
   /// may end at the deadline on every rank: call it again. Errors: timeout and unavailable, naming
   /// the ranks that did not come; those of connect(). AF_XDP: the old communicator keeps its
   /// receive queue until it is destroyed, so the new one may take io_uring.
-  Result<std::unique_ptr<Communicator>> shrink(Duration deadline);
+  virtual Result<std::unique_ptr<Communicator>> shrink(Duration deadline) = 0;
 
   /// Makes a communicator as shrink() does, but of the live ranks, the evicted ranks, and those
   /// ranks that were dead by silence and call it; all call it with the same deadline. The lowest
@@ -189,17 +190,17 @@ class Communicator {
   /// as Status::evicted calls it to come back. The others see that in StepVerdict::rejoin, all of
   /// them at the same step, and call it too. If no rank is live or evicted, since two halves of the
   /// job have excluded each other, it waits for every rank whose process is not gone.
-  Result<std::unique_ptr<Communicator>> rejoin(Duration deadline);
+  virtual Result<std::unique_ptr<Communicator>> rejoin(Duration deadline) = 0;
 
   /// Why ranks of the previous communicator are not in this one, which shrink() or rejoin() made.
   /// Each has its old number: "rank 1 is dead: silent for 5 s (without majority)"; several are
   /// separated by "; ". `without majority`: exactly half of the live ranks did not hear that rank,
   /// so the other half may have made a communicator of its own. Empty after connect().
-  const std::string& left_out() const { return left_out_; }
+  virtual const std::string& left_out() const = 0;
 
   /// Ranks that wait in rejoin() for this one. Bit r: rank r. Other ranks may know more or fewer at
   /// this moment. Ranks that a verdict has named are among them.
-  std::uint64_t rejoin_wanted() const;
+  virtual std::uint64_t rejoin_wanted() const = 0;
 
   /// Copies `bytes` bytes of `data`, whatever they are, from `root` to all ranks. Collective;
   /// exact. `root` and `bytes` are alike on all ranks. Copies 4 MiB at a time, through a buffer of
@@ -209,47 +210,46 @@ class Communicator {
 
   /// Makes one round of progress, for callers without progress thread; sleeps at most `wait` when
   /// nothing moves.
-  void poll(Duration wait);
+  virtual void poll(Duration wait) = 0;
 
   /// Says goodbye: this rank makes no further call. Serves the peers until every live rank has
   /// passed the operations of this rank, or has said goodbye too, at most `deadline`. Not
   /// collective: ranks may close at any time, whichever other ranks are dead. Errors: timeout,
   /// naming the ranks that still lack operations.
-  Result<void> close(Duration deadline);
+  virtual Result<void> close(Duration deadline) = 0;
 
   /// The control channel of the job, for exchanges beside the data path. One thread at a time,
   /// collective over the job.
-  ControlChannel& control();
+  virtual ControlChannel& control() = 0;
 
   /// Has the flight recording written soon, at most once a second. No effect without
   /// FlightOptions::directory. Any thread.
-  void record_flight();
+  virtual void record_flight() = 0;
 
-  PortStatistics port_statistics() const;
-  EndpointCounters counters() const;
+  virtual PortStatistics port_statistics() const = 0;
+  virtual EndpointCounters counters() const = 0;
 
   /// The shares of the next call of `tag` with AllreduceArguments::learn_shares.
-  Shares learnt_shares(std::uint32_t tag) const;
+  virtual Shares learnt_shares(std::uint32_t tag) const = 0;
 
   /// Number of flows that carry this rank's large messages at present: the number asked for, or the
   /// result of a trial.
-  std::uint32_t flows() const;
+  virtual std::uint32_t flows() const = 0;
+
+ protected:
+  Communicator() = default;
 
  private:
-  friend class AsyncAllreduce;
-  class State;
-  explicit Communicator(std::shared_ptr<State> state);
-  std::shared_ptr<PendingCall> submit(const CallArguments& arguments, bool waits);
-  Result<Report> run(const CallArguments& arguments);
-  Result<AsyncAllreduce> start(const CallArguments& arguments);
+  /// An exact AllReduce of a tag that belongs to the library.
+  virtual Result<Report> run_reserved(const AllreduceArguments& arguments) = 0;
   Result<void> run_exact(const AllreduceArguments& arguments, const char* what);
-  Result<std::unique_ptr<Communicator>> regroup(Regroup what, Duration deadline);
-  std::shared_ptr<State> state_;
-  std::string left_out_;
 };
 
 class AsyncAllreduce {
  public:
+  /// `keeper` runs the call.
+  AsyncAllreduce(std::shared_ptr<CallKeeper> keeper, std::shared_ptr<PendingCall> call);
+
   /// As Communicator::check_process().
   Result<void> check_process() const;
   bool done() const;  // true in a forked child
@@ -258,9 +258,7 @@ class AsyncAllreduce {
   Report wait();
 
  private:
-  friend class Communicator;
-  AsyncAllreduce(std::shared_ptr<Communicator::State> state, std::shared_ptr<PendingCall> call);
-  std::shared_ptr<Communicator::State> state_;
+  std::shared_ptr<CallKeeper> keeper_;
   std::shared_ptr<PendingCall> call_;
 };
 

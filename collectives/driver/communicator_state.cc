@@ -47,7 +47,7 @@ Job::Job(Connection& connection, std::unique_ptr<Flight> flight)
       lines_(std::move(connection.port), connection.agreed.endpoint.world_size),
       driver_(lines_, *flight_) {}
 
-Communicator::State::State(Connection connection, std::unique_ptr<Flight> flight)
+CommunicatorState::CommunicatorState(Connection connection, std::unique_ptr<Flight> flight)
     : job_(std::make_shared<Job>(connection, std::move(flight))),
       ranks_(std::move(connection.ranks)),
       options_(connection.agreed),
@@ -60,21 +60,23 @@ Communicator::State::State(Connection connection, std::unique_ptr<Flight> flight
   start();
 }
 
-std::shared_ptr<Communicator::State> Communicator::State::split(State& parent,
-                                                                std::uint16_t communicator,
-                                                                const std::vector<Rank>& members) {
+std::shared_ptr<CommunicatorState> CommunicatorState::split(CommunicatorState& parent,
+                                                            std::uint16_t communicator,
+                                                            const std::vector<Rank>& members) {
   const Rank own = RankMap(members).own(parent.options_.endpoint.rank);
   EngineOptions options = split_options(parent.options_, communicator, own, members.size());
   auto membership = parent.membership_->split(
       membership_options(parent.job_->given(), options.endpoint), members);
   if (!membership) return nullptr;
-  auto state = State::own(new State(parent, options, std::move(membership), members));
+  auto state = CommunicatorState::own(
+      new CommunicatorState(parent, options, std::move(membership), members));
   state->offer_memory(parent);
   return state;
 }
 
-Communicator::State::State(State& parent, const EngineOptions& options,
-                           std::unique_ptr<Membership> membership, const std::vector<Rank>& members)
+CommunicatorState::CommunicatorState(CommunicatorState& parent, const EngineOptions& options,
+                                     std::unique_ptr<Membership> membership,
+                                     const std::vector<Rank>& members)
     : job_(parent.job_),
       ranks_(picked(parent.ranks_, members)),
       options_(options),
@@ -83,7 +85,7 @@ Communicator::State::State(State& parent, const EngineOptions& options,
       membership_(std::move(membership)),
       driven_(job_->driver(), engine_, options_.endpoint, **split_line_, *membership_) {}
 
-Result<void> Communicator::State::check_process() const {
+Result<void> CommunicatorState::check_process() const {
   if (!is_forked()) return {};
   return fail(Error::Code::unavailable,
               fmt::format("process {} was forked from process {}, whose communicator this is: use "
@@ -91,7 +93,7 @@ Result<void> Communicator::State::check_process() const {
                           ::getpid(), process_));
 }
 
-Result<void> Communicator::State::open(Time deadline) {
+Result<void> CommunicatorState::open(Time deadline) {
   auto opened = membership_->open(deadline);
   if (!opened) return opened;
   start();
@@ -100,7 +102,7 @@ Result<void> Communicator::State::open(Time deadline) {
 
 /// Opens the door where this rank hands memory over. The others come once they know, by the mesh,
 /// that this rank is there.
-void Communicator::State::offer_memory(const State& parent) {
+void CommunicatorState::offer_memory(const CommunicatorState& parent) {
   hosts::HostLayout layout = layout_of(ranks_);
   if (layout.count() == ranks_.size()) return;
   const std::string against = against_sharing(ranks_);
@@ -120,7 +122,7 @@ void Communicator::State::offer_memory(const State& parent) {
 }
 
 /// Shares memory if all ranks can: they agree on that by an exact call.
-Result<void> Communicator::State::share_memory(Time deadline) {
+Result<void> CommunicatorState::share_memory(Time deadline) {
   Sharing sharing = *std::move(sharing_);
   sharing_.reset();
   const Time now = monotonic_now();
@@ -156,12 +158,12 @@ Result<void> Communicator::State::share_memory(Time deadline) {
   return {};
 }
 
-void Communicator::State::start() {
+void CommunicatorState::start() {
   membership_->start(
       {.learned = [this](const Fact& fact) { learn(fact); },
        .aborted =
            [this](Rank rank, const std::string& reason) {
-             aborted_ = true;
+             note_abort(rank, reason);
              driven_.tell(
                  [&](Engine& engine) { engine.abort_for_good(rank, reason, monotonic_now()); });
            },
@@ -187,7 +189,7 @@ void Communicator::State::start() {
            }});
 }
 
-void Communicator::State::stop() {
+void CommunicatorState::stop() {
   if (is_split()) {
     driven_.stop();
     membership_->stop();
@@ -199,19 +201,31 @@ void Communicator::State::stop() {
   driver().join();
 }
 
-Result<void> Communicator::State::leave(Time deadline) {
+Result<void> CommunicatorState::leave(Time deadline) {
   driven_.end_learning();
   return membership_->leave(driven_.look([](const Engine& engine) { return engine.unpassed(); }),
                             deadline);
 }
 
-void Communicator::State::abort(const std::string& reason, bool peers_too) {
-  aborted_ = true;
+void CommunicatorState::abort(const std::string& reason, bool peers_too) {
+  note_abort(options_.endpoint.rank, reason);
   membership_->abort(reason, peers_too);
   driven_.abort_for_good(options_.endpoint.rank, reason);
 }
 
-CallArguments Communicator::State::chosen(CallArguments arguments) const {
+void CommunicatorState::note_abort(Rank rank, const std::string& reason) {
+  const std::lock_guard lock(abort_mutex_);
+  if (!abort_) abort_ = Abort{rank, reason};
+  aborted_ = true;
+}
+
+std::optional<Abort> CommunicatorState::aborted() const {
+  if (!aborted_) return std::nullopt;
+  const std::lock_guard lock(abort_mutex_);
+  return abort_;
+}
+
+CallArguments CommunicatorState::chosen(CallArguments arguments) const {
   if (pair_tag(arguments.tag)) {
     arguments.algorithm = Algorithm::tar;
     return arguments;
@@ -237,7 +251,7 @@ CallArguments Communicator::State::chosen(CallArguments arguments) const {
 }
 
 /// Called on the mesh's thread.
-void Communicator::State::learn(const Fact& fact) {
+void CommunicatorState::learn(const Fact& fact) {
   std::uint64_t passed = 0;
   driven_.tell([&](Engine& engine) {
     engine.learn(fact, monotonic_now());

@@ -7,11 +7,12 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "collectives/communicator.h"
+#include "collectives/driver/call_keeper.h"
 #include "collectives/driver/connect.h"
 #include "collectives/driver/driven.h"
 #include "collectives/driver/driver.h"
@@ -48,25 +49,32 @@ class Job {
   Driver driver_;
 };
 
-class Communicator::State {
+/// Who has ended all calls of a communicator, and why.
+struct Abort {
+  Rank rank = 0;
+  std::string reason;
+};
+
+class CommunicatorState final : public CallKeeper {
  public:
   /// Owner of a state. A forked child has no threads of it, and its mutexes may be locked for ever:
   /// there the owner leaks it.
-  static std::shared_ptr<State> own(State* made) {
-    return {made, [](State* state) {
+  static std::shared_ptr<CommunicatorState> own(CommunicatorState* made) {
+    return {made, [](CommunicatorState* state) {
               if (!state->is_forked()) delete state;
             }};
   }
 
   /// Of a new job.
-  State(Connection connection, std::unique_ptr<Flight> flight);
+  CommunicatorState(Connection connection, std::unique_ptr<Flight> flight);
   /// Of a communicator that is split from `parent`, with its ranks `members`. The membership is not
   /// open yet. Null if the job had a communicator of this number before. REQUIRES: `parent` is that
   /// of a job. Any thread.
-  static std::shared_ptr<State> split(State& parent, std::uint16_t communicator,
-                                      const std::vector<Rank>& members);
+  static std::shared_ptr<CommunicatorState> split(CommunicatorState& parent,
+                                                  std::uint16_t communicator,
+                                                  const std::vector<Rank>& members);
 
-  ~State() { stop(); }
+  ~CommunicatorState() override { stop(); }
 
   /// Opens the membership of a communicator that is split, and shares the memory of its hosts where
   /// the job does. Errors: Membership::open(); unavailable: a rank is lost meanwhile.
@@ -84,8 +92,11 @@ class Communicator::State {
 
   /// Ends outstanding and later calls. `peers_too`: those of the other ranks too, over the mesh.
   void abort(const std::string& reason, bool peers_too);
-  /// Whether a rank has aborted it. Any thread.
+  /// Whether a rank has aborted it, and the first that did. Any thread.
   bool is_aborted() const { return aborted_; }
+  std::optional<Abort> aborted() const;
+  /// Membership::leave_at_once().
+  void leave_at_once() { membership_->leave_at_once(); }
 
   /// The call with the algorithm that is to run it, and what else follows from the job.
   CallArguments chosen(CallArguments arguments) const;
@@ -93,7 +104,9 @@ class Communicator::State {
   /// Whether this process is a child, made by fork(), of the one that connected.
   bool is_forked() const { return ::getpid() != process_; }
   /// Error: unavailable, in such a child.
-  Result<void> check_process() const;
+  Result<void> check_process() const override;
+
+  void wait(const std::shared_ptr<PendingCall>& call) override { driver().wait(call); }
 
   bool is_split() const { return options_.endpoint.communicator != 0; }
   Job& job() { return *job_; }
@@ -113,12 +126,13 @@ class Communicator::State {
     hosts::SharedHost::Options options;
   };
 
-  State(State& parent, const EngineOptions& options, std::unique_ptr<Membership> membership,
-        const std::vector<Rank>& members);
-  void offer_memory(const State& parent);
+  CommunicatorState(CommunicatorState& parent, const EngineOptions& options,
+                    std::unique_ptr<Membership> membership, const std::vector<Rank>& members);
+  void offer_memory(const CommunicatorState& parent);
   Result<void> share_memory(Time deadline);
   void start();
   void learn(const Fact& fact);
+  void note_abort(Rank rank, const std::string& reason);
 
   const pid_t process_ = ::getpid();
   const std::shared_ptr<Job> job_;
@@ -133,6 +147,8 @@ class Communicator::State {
   Driven driven_;  // stop() ends it and the membership's handlers before anything is destroyed
   std::atomic<bool> regrouped_ = false;
   std::atomic<bool> aborted_ = false;
+  mutable std::mutex abort_mutex_;
+  std::optional<Abort> abort_;  // the first one
 };
 
 }  // namespace tarpon

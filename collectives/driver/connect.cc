@@ -93,7 +93,8 @@ std::uint32_t siblings_of(const hosts::HostLayout& layout, Rank rank) {
 
 /// Derives the settings that all ranks must share from the data that all ranks have.
 EngineOptions agree(const CommunicatorOptions& options, const ControlChannel& control,
-                    const std::vector<RankInfo>& ranks, std::uint32_t slot_bytes) {
+                    const std::vector<RankInfo>& ranks, std::uint32_t slot_bytes,
+                    std::uint32_t siblings) {
   EngineOptions agreed;
   agreed.slot_bytes = slot_bytes;
   agreed.endpoint.rank = control.rank();
@@ -105,7 +106,8 @@ EngineOptions agree(const CommunicatorOptions& options, const ControlChannel& co
   agreed.endpoint.silent_after = options.silent_after;
   agreed.endpoint.detects_silence = options.progress_thread;
   agreed.endpoint.inflow = options.mechanisms.inflow;
-  agreed.endpoint.siblings = siblings_of(layout_of(ranks), control.rank());
+  agreed.endpoint.siblings =
+      siblings > 0 ? siblings : siblings_of(layout_of(ranks), control.rank());
   agreed.endpoint.flows = options.flows;
   agreed.endpoint.sending = options.mechanisms.sending;
   agreed.endpoint.max_bytes_per_second = options.max_bytes_per_second;
@@ -209,11 +211,12 @@ std::string narrow_interface(const std::vector<RankInfo>& ranks, std::uint32_t s
 }
 
 /// Chooses the size of slots that the paths carry.
-Result<void> fit_slots(rendezvous::PathProbe& probe, Time deadline, Connection& connection) {
+Result<void> fit_slots(rendezvous::PathProbe& probe, Time deadline, std::uint32_t siblings,
+                       Connection& connection) {
   auto size = probe.finish(connection.ranks, deadline);
   if (!size) return fail(size.error());
   connection.agreed =
-      agree(connection.options, *connection.control, connection.ranks, size->slot_bytes);
+      agree(connection.options, *connection.control, connection.ranks, size->slot_bytes, siblings);
   connection.shrunk_slots = size->reason.empty()
                                 ? narrow_interface(connection.ranks, size->slot_bytes)
                                 : std::move(size->reason);
@@ -297,11 +300,11 @@ std::string text(const std::vector<LossBudget>& budgets) {
   return result;
 }
 
-Result<void> check(const CommunicatorOptions& options) {
-  if (options.rendezvous.world_size > Connection::kMaxRanks) {
+Result<void> check(const CommunicatorOptions& options, std::uint32_t most) {
+  if (options.rendezvous.world_size > most) {
     return fail(Error::Code::invalid_argument,
                 fmt::format("world size {}: at most {} ranks are supported",
-                            options.rendezvous.world_size, Connection::kMaxRanks));
+                            options.rendezvous.world_size, most));
   }
   if (options.rendezvous.world_size > 0 &&
       options.rendezvous.rank >= options.rendezvous.world_size) {
@@ -401,27 +404,34 @@ MembershipOptions membership_options(const CommunicatorOptions& options,
           .dead_after = options.dead_after};
 }
 
-Result<Connection> connect_ranks(const CommunicatorOptions& given, SlotSizing sizing) {
-  if (auto good = check(given); !good) {
-    remove_rendezvous(given.rendezvous.address);
+Result<std::unique_ptr<ControlChannel>> meet_ranks(CommunicatorOptions& options,
+                                                   std::uint32_t most) {
+  if (auto good = check(options, most); !good) {
+    remove_rendezvous(options.rendezvous.address);
     return fail(good.error());
   }
-  CommunicatorOptions options = given;
   if (auto settled = settle_integrity(options); !settled) {
-    remove_rendezvous(given.rendezvous.address);
+    remove_rendezvous(options.rendezvous.address);
     return fail(settled.error());
   }
   std::string& address = options.rendezvous.address;
   if (!address.empty()) address = with_scheme(address);
+  return meet(options);
+}
+
+Result<Connection> connect_ranks(const CommunicatorOptions& given, SlotSizing sizing,
+                                 std::uint32_t siblings) {
+  CommunicatorOptions options = given;
   const Time deadline = after(monotonic_now(), options.rendezvous.timeout);
-  auto control = meet(options);
+  auto control = meet_ranks(options, Connection::kMaxRanks);
   if (!control) return fail(control.error());
 
   const bool names_interface = !options.interface.empty();
   Offer offer = make_offer(options, (*control)->local_address());
   auto ranks = exchange(**control, offer.info, deadline);
   if (!ranks) return fail(ranks.error());
-  const EngineOptions agreed = agree(options, **control, *ranks, smallest_payload(*ranks));
+  const EngineOptions agreed =
+      agree(options, **control, *ranks, smallest_payload(*ranks), siblings);
   if (names_interface && offer.socket) {
     offer.outgoing = send_by_interface(offer, *ranks, (*control)->rank());
   }
@@ -459,7 +469,7 @@ Result<Connection> connect_ranks(const CommunicatorOptions& given, SlotSizing si
                         .port = std::move(port),
                         .membership = *std::move(membership)};
   if (probe) {
-    auto fitted = fit_slots(*probe, deadline, connection);
+    auto fitted = fit_slots(*probe, deadline, siblings, connection);
     const bool tolerated = sizing == SlotSizing::by_path_or_interface && probe->blocked();
     if (!fitted && !tolerated) return fail(fitted.error());
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -35,6 +36,15 @@ struct Connection {
   std::unique_ptr<Membership> membership;  // connected, not started
 };
 
+/// What a job is to a communicator that is composed of several (collectives/grid).
+struct PartOfGrid {
+  /// How many ranks of this host receive over its link, each in another job; 0: the ranks of this
+  /// job that share a host.
+  std::uint32_t siblings = 0;
+  /// Driver::watch(). Null: none.
+  std::function<void()> watcher = nullptr;
+};
+
 /// How the size of slots is found. Alike on all ranks.
 enum class SlotSizing : std::uint8_t {
   /// Slots fit what every pair of ranks carries in both directions, found with packets of the full
@@ -49,10 +59,16 @@ enum class SlotSizing : std::uint8_t {
 MembershipOptions membership_options(const CommunicatorOptions& options,
                                      const EndpointOptions& self);
 
+/// Checks `options`, and meets the other ranks of a job of at most `most` ranks. Puts the scheme
+/// before the address of the rendezvous.
+Result<std::unique_ptr<ControlChannel>> meet_ranks(CommunicatorOptions& options,
+                                                   std::uint32_t most);
+
 /// Meets the other ranks, then sets up the data path. Blocks for at most
 /// options.rendezvous.timeout. Errors are the same on every rank that could be reached and name the
 /// rank at fault, or the pair of ranks between which packets do not arrive.
 Result<Connection> connect_ranks(const CommunicatorOptions& options,
-                                 SlotSizing sizing = SlotSizing::by_path);
+                                 SlotSizing sizing = SlotSizing::by_path,
+                                 std::uint32_t siblings = 0);
 
 }  // namespace tarpon

@@ -139,7 +139,8 @@ Result<std::vector<FlowSource>> flow_sources(const std::vector<RankInfo>& ranks)
 constexpr unsigned kLaterThreads = 3;
 
 /// The lanes of this rank: as many as asked for, or by the processors of its machine.
-std::uint32_t choose_lanes(std::uint32_t wanted, const std::vector<RankInfo>& ranks, Rank own) {
+std::uint32_t choose_lanes(std::uint32_t wanted, const std::vector<RankInfo>& ranks,
+                           const EndpointOptions& own) {
   if (wanted != 0) return wanted;
   if (ranks.size() == 1) return 1;  // it sends nothing
   const auto machine = [&ranks](std::size_t rank) {
@@ -147,7 +148,9 @@ std::uint32_t choose_lanes(std::uint32_t wanted, const std::vector<RankInfo>& ra
     return network.substr(0, network.find(' '));
   };
   std::size_t sharing = 0;
-  for (std::size_t rank = 0; rank < ranks.size(); ++rank) sharing += machine(rank) == machine(own);
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank)
+    sharing += machine(rank) == machine(own.rank);
+  sharing = std::max<std::size_t>(sharing, own.siblings);  // they may be in other jobs
   const std::uint32_t lanes = lanes_by_processors(usable_processors(), sharing);
   return lanes > 1 && !check_threads(lanes - 1 + kLaterThreads) ? 1 : lanes;
 }
@@ -257,7 +260,7 @@ Result<DatapathPort> make_port(DatapathOffer offer, UdpSocket socket,
   const UdpPortOptions udp{.max_payload = max_payload,
                            .gso_segments = offer.gso_segments,
                            .job = agreed.endpoint.job,
-                           .lanes = choose_lanes(offer.lanes, ranks, agreed.endpoint.rank)};
+                           .lanes = choose_lanes(offer.lanes, ranks, agreed.endpoint)};
   if (offer.datapath != Datapath::xdp) {
     return make_socket_port(offer, std::move(socket), std::move(*peers), udp, std::move(flows));
   }

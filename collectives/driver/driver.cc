@@ -201,9 +201,15 @@ void Driver::announce() {
   {
     const std::lock_guard lock(changes_mutex_);
     ++changes_;
+    if (watcher_) watcher_();
   }
   flight_.look();
   changed_.notify_all();
+}
+
+void Driver::watch(std::function<void()> watcher) {
+  const std::lock_guard lock(changes_mutex_);
+  watcher_ = std::move(watcher);
 }
 
 void Driver::sleep_while(std::uint64_t seen, Duration most) {

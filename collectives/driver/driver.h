@@ -65,6 +65,10 @@ class Driver {
 
   PortStatistics port_statistics();
 
+  /// From now on calls `watcher` whenever calls may have ended. It must be quick, and call nothing
+  /// of the driver. Null: none any more; none runs on return.
+  void watch(std::function<void()> watcher);
+
   // -- for the communicators (Driven, SplitLine) ------------------------------------------------
 
   /// Locks the mutex that guards the engines. A busy driver steps aside while another thread waits
@@ -147,6 +151,7 @@ class Driver {
   std::mutex changes_mutex_;
   std::uint64_t changes_ = 0;        // ends of calls and of driving so far
   std::condition_variable changed_;  // notified when changes_ grows
+  std::function<void()> watcher_;    // guarded by changes_mutex_
   bool driving_ = false;
   bool asleep_ = false;            // the driver is inside the port, without the mutex
   std::uint32_t port_wanted_ = 0;  // threads in await_port(): the driver does not sleep meanwhile

@@ -5,11 +5,13 @@
     methods.py --counts ROOT    prints the 20 classes with most functions
 
 Each overload counts. Constructors, destructors, and deleted or defaulted functions do not. Tests are left out.
-Communicator, which users call, may have more public functions."""
+Communicator, which users call, may have more public functions, and so may its implementations."""
 import pathlib, re, sys
 
 MOST_PUBLIC, MOST = 25, 40
-INTERFACES = {("collectives/communicator.h", "Communicator")}
+INTERFACES = {("collectives/communicator.h", "Communicator"),
+              ("collectives/driver/job_communicator.h", "JobCommunicator"),
+              ("collectives/grid/grid_communicator.h", "GridCommunicator")}
 FOLDERS = ("bpf", "xdp", "codec", "transport", "collectives", "tools")
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 ATTRIBUTES = r"(?:\s*alignas\([^)]*\)|\s*\[\[[^\]]*\]\])*"
