@@ -1,6 +1,8 @@
 // Which calls may run bounded, and the names of what reports say.
 #include "collectives/allreduce.h"
 
+#include "transport/rank_mask.h"
+
 namespace tarpon {
 
 bool can_be_bounded(DataType type, ReduceOp function) {
@@ -9,6 +11,13 @@ bool can_be_bounded(DataType type, ReduceOp function) {
 
 bool may_run_bounded(const AllreduceArguments& arguments) {
   return arguments.mode == Mode::bounded && can_be_bounded(arguments.type, arguments.function);
+}
+
+std::uint64_t Report::mask(const std::vector<Rank>& ranks) const {
+  if (host_of == nullptr) return mask_of(ranks);
+  std::uint64_t mask = 0;
+  for (const Rank rank : ranks) mask |= bit((*host_of)[rank]);
+  return mask;
 }
 
 std::uint64_t bucket_bytes(const AllreduceArguments& arguments) {

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -260,9 +261,14 @@ struct Report {
   std::vector<Rank> late_ranks;       // the result has no data of these ranks. With late_self the
                                       // list has only this rank and ranks that are gone
   std::vector<Rank> blamed;           // mismatch, aborted, peer_dead, peer_left, evicted
+  /// Of a job of more than 64 ranks (grid/grid_communicator.h): the host of each rank. Else null.
+  std::shared_ptr<const std::vector<std::uint8_t>> host_of;
   AbortReason abort_reason = AbortReason::given_up;  // aborted
   /// One line for a human. When complete: empty, or why learnt shares stayed as they were.
   std::string detail;
+
+  /// `ranks` as a mask. Bit r: rank r; in a job of more than 64 ranks bit h: a rank of host h.
+  std::uint64_t mask(const std::vector<Rank>& ranks) const;
 };
 
 }  // namespace tarpon

@@ -12,6 +12,7 @@
 #include "collectives/driver/call_keeper.h"
 #include "collectives/driver/job_communicator.h"
 #include "collectives/engine/call/pending_call.h"
+#include "collectives/grid/grid_communicator.h"
 #include "collectives/reserved_tags.h"
 #include "transport/clock.h"
 
@@ -24,6 +25,11 @@ constexpr std::uint64_t kResyncPiece = 4ull << 20;
 }  // namespace
 
 Result<std::unique_ptr<Communicator>> Communicator::connect(const CommunicatorOptions& options) {
+  if (options.rendezvous.world_size > Connection::kMaxRanks) {
+    auto grid = grid::GridCommunicator::connect(options);
+    if (!grid) return fail(grid.error());
+    return *std::move(grid);
+  }
   auto job = JobCommunicator::connect(options);
   if (!job) return fail(job.error());
   return *std::move(job);

@@ -33,8 +33,6 @@ class JobCommunicator final : public Communicator {
   std::optional<Abort> aborted() const { return state_->aborted(); }
   /// Says goodbye without waiting for the others.
   void leave_at_once();
-  /// Whether ranks share the memory of their hosts.
-  bool shares_hosts() const { return state_->shares_hosts(); }
 
   // -- Communicator ------------------------------------------------------------------------------
 

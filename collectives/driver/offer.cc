@@ -19,22 +19,6 @@ namespace {
 constexpr std::uint32_t kMinMtu = 576;
 static_assert(max_payload_for_mtu(kMinMtu) == TARPON_MIN_PAYLOAD);
 
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (gethostname(name.data(), name.size() - 1) != 0) return "?";
-  return name.data();
-}
-
-/// Returns a name that is equal on two ranks if they share a network namespace of one running
-/// system.
-std::string network_name() {
-  std::array<char, 64> name{};
-  if (readlink("/proc/thread-self/ns/net", name.data(), name.size() - 1) < 0) return "?";
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  return boot + " " + name.data();
-}
-
 /// The threads that a rank needs: for the control mesh, for progress, and a number of lanes that is
 /// given. Lanes by default are as many as can be started.
 unsigned threads_of(const CommunicatorOptions& options) {
@@ -91,6 +75,20 @@ void offer_memory(const CommunicatorOptions& options, Offer& offer) {
 }
 
 }  // namespace
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0) return "?";
+  return name.data();
+}
+
+std::string network_name() {
+  std::array<char, 64> name{};
+  if (readlink("/proc/thread-self/ns/net", name.data(), name.size() - 1) < 0) return "?";
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  return boot + " " + name.data();
+}
 
 Offer make_offer(CommunicatorOptions& options, const std::string& local_address) {
   Offer offer;

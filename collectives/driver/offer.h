@@ -24,6 +24,11 @@ struct Offer {
   RankInfo info;
 };
 
+/// The name of this machine, for people.
+std::string host_name();
+/// Equal on two ranks if they share a network namespace of one running system.
+std::string network_name();
+
 /// Opens this rank's sockets and its door of the control mesh, and chooses its data path. Fills the
 /// network of `options`: see rendezvous::fill_network(). Stops at the first error.
 Offer make_offer(CommunicatorOptions& options, const std::string& local_address);

@@ -1,0 +1,239 @@
+#include "collectives/grid/grid_calls.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <system_error>
+#include <utility>
+
+#include "transport/clock.h"
+#include "xdp/base/system_limits.h"
+
+namespace tarpon::grid {
+namespace {
+
+// An abort of a communicator of a grid says which rank of the grid has begun it: "@37 reason".
+std::string encode(const Abort& abort) {
+  return fmt::format("@{} {}", abort.rank, abort.reason);
+}
+
+/// `heard`: of a communicator whose ranks are `ranks`.
+Abort decode(const Abort& heard, const std::vector<Rank>& ranks) {
+  const std::string& text = heard.reason;
+  Rank rank = 0;
+  const char* const end = text.data() + text.size();
+  if (text.starts_with('@')) {
+    const auto [after, error] = std::from_chars(text.data() + 1, end, rank);
+    if (error == std::errc() && after != end && *after == ' ') return {rank, {after + 1, end}};
+  }
+  return {ranks[heard.rank], text};
+}
+
+}  // namespace
+
+std::shared_ptr<GridCalls> GridCalls::make() {
+  return {new GridCalls, [](GridCalls* calls) {
+            if (!calls->is_forked()) delete calls;
+          }};
+}
+
+Result<void> GridCalls::check_process() const {
+  if (!is_forked()) return {};
+  return fail(Error::Code::unavailable,
+              fmt::format("process {} was forked from process {}, whose communicator this is: use "
+                          "it there, or connect in this process",
+                          ::getpid(), process_));
+}
+
+Result<void> GridCalls::start(const GridParts& parts) {
+  parts_ = &parts;
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& error) {
+    return fail(start_error(error.code().value(), "cannot start the thread that makes progress"));
+  }
+  return {};
+}
+
+void GridCalls::note_change() {
+  const std::lock_guard lock(changes_mutex_);
+  ++changes_;
+  changed_.notify_all();
+  if (waiting_ == 0) needed_.notify_one();
+}
+
+std::uint64_t GridCalls::changes() const {
+  const std::lock_guard lock(changes_mutex_);
+  return changes_;
+}
+
+std::shared_ptr<PendingCall> GridCalls::submit(const AllreduceArguments& arguments) {
+  std::shared_ptr<GridCall> call;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto last = last_.find(arguments.tag);
+    call = std::make_shared<GridCall>(
+        *parts_, arguments, last == last_.end() ? nullptr : last->second, monotonic_now());
+    refuse_what_is_over(*call, arguments);
+    last_[arguments.tag] = call;
+    calls_.push_back(call);
+  }
+  advance();
+  return call->pending();
+}
+
+/// REQUIRES: the mutex.
+void GridCalls::refuse_what_is_over(GridCall& call, const AllreduceArguments& arguments) const {
+  if (const auto abort = aborted()) {
+    call.give_up();
+    call.refuse(Status::aborted, AbortReason::given_up, {abort->rank}, abort->reason);
+  } else if (host_loss_ != Status::complete) {
+    call.give_up();
+    call.refuse(host_loss_, AbortReason::given_up, host_loss_blamed_, host_loss_detail_);
+  } else if (over_.contains(arguments.tag) || over_.size() >= kMostOver) {
+    call.refuse(Status::aborted, AbortReason::exception, {parts_->self},
+                fmt::format("allreduce: an earlier call of tag {} has ended without a result, so "
+                            "the tag is over: take another one",
+                            arguments.tag));
+  } else if (const auto refused = parts_->rail->refusal(arguments)) {
+    call.refuse(Status::aborted, refused->reason, {parts_->self}, refused->detail);
+  }
+}
+
+/// Has all calls advance as far as they can.
+void GridCalls::advance() {
+  pass_aborts_on();
+  bool ended = false;
+  {
+    const std::lock_guard lock(mutex_);
+    const Time now = monotonic_now();
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (auto at = calls_.begin(); at != calls_.end();) {
+        const std::shared_ptr<GridCall> call = *at;
+        moved |= call->advance(now);
+        if (!call->is_over()) {
+          ++at;
+          continue;
+        }
+        at = calls_.erase(at);
+        end(*call, now);
+        ended = moved = true;
+      }
+    }
+  }
+  if (ended) note_change();
+}
+
+/// REQUIRES: the mutex.
+void GridCalls::end(GridCall& call, Time now) {
+  call.finish(now, aborted());
+  const Report& report = call.pending()->report;
+  const auto last = last_.find(report.tag);
+  if (last != last_.end() && last->second.get() == &call) last_.erase(last);
+  const bool result = report.status == Status::complete || report.status == Status::partial ||
+                      report.status == Status::late_self;
+  if (!result && over_.size() < kMostOver) over_.insert(report.tag);
+  if (call.host_loss() == Status::complete || host_loss_ != Status::complete) return;
+  host_loss_ = call.host_loss();
+  host_loss_blamed_ = report.blamed;
+  host_loss_detail_ = report.detail;
+  if (!stopped_) parts_->rail->leave_at_once();
+}
+
+void GridCalls::wait(const std::shared_ptr<PendingCall>& call) {
+  {
+    const std::lock_guard lock(changes_mutex_);
+    ++waiting_;
+  }
+  while (true) {
+    const std::uint64_t seen = changes();
+    if (call->done) break;
+    advance();
+    if (call->done) break;
+    std::unique_lock lock(changes_mutex_);
+    changed_.wait(lock, [&] { return changes_ != seen; });
+  }
+  const std::lock_guard lock(changes_mutex_);
+  if (--waiting_ == 0) needed_.notify_one();
+}
+
+void GridCalls::poll(Duration most) {
+  const std::uint64_t seen = changes();
+  advance();
+  std::unique_lock lock(changes_mutex_);
+  changed_.wait_for(lock, most, [&] { return changes_ != seen; });
+}
+
+void GridCalls::run() {
+  std::uint64_t seen = 0;
+  std::unique_lock lock(changes_mutex_);
+  while (!stopping_) {
+    seen = changes_;
+    const bool advances = waiting_ == 0;
+    lock.unlock();
+    if (advances) advance();
+    lock.lock();
+    needed_.wait(lock,
+                 [&] { return stopping_ || (waiting_ == 0 && (changes_ != seen || !advances)); });
+  }
+}
+
+// ---- aborts
+
+bool GridCalls::is_stopped() const {
+  const std::lock_guard lock(mutex_);
+  return stopped_;
+}
+
+std::optional<Abort> GridCalls::aborted() const {
+  const std::lock_guard lock(abort_mutex_);
+  return abort_;
+}
+
+void GridCalls::set_abort(const Abort& abort) {
+  const std::lock_guard lock(abort_mutex_);
+  if (!abort_) abort_ = abort;
+}
+
+void GridCalls::abort(const std::string& reason) {
+  const Abort own{parts_->self, reason};
+  set_abort(own);
+  parts_->host->abort(encode(own));
+  parts_->rail->abort(encode(own));
+  note_change();
+}
+
+/// Tells the other communicator of an abort that was heard in one.
+void GridCalls::pass_aborts_on() {
+  if (is_stopped()) return;
+  const auto from_host = parts_->host->aborted(), from_rail = parts_->rail->aborted();
+  if (!from_host && !from_rail) return;
+  const Abort origin = from_host ? decode(*from_host, parts_->host_ranks())
+                                 : decode(*from_rail, parts_->rail_ranks());
+  set_abort(origin);
+  if (!from_rail) parts_->rail->abort(encode(origin));
+  if (!from_host) parts_->host->abort(encode(origin));
+}
+
+// ---- the end
+
+void GridCalls::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+    for (const auto& call : calls_) call->give_up();
+  }
+  {
+    const std::lock_guard lock(changes_mutex_);
+    stopping_ = true;
+    needed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void GridCalls::end_calls() {
+  advance();
+}
+
+}  // namespace tarpon::grid

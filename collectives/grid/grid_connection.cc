@@ -1,0 +1,308 @@
+#include "collectives/grid/grid_connection.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "collectives/driver/connect.h"
+#include "collectives/driver/offer.h"
+#include "collectives/driver/own_network.h"
+#include "collectives/grid/global_names.h"
+#include "collectives/membership/socket_network.h"
+#include "collectives/rank_list.h"
+#include "collectives/report_text.h"
+#include "transport/clock.h"
+
+namespace tarpon::grid {
+namespace {
+
+constexpr std::uint32_t kMostRanks = GridLayout::kMost * GridLayout::kMost;
+
+/// What a rank tells rank 0 in a step of the forming of a grid: an error, or a text.
+struct Told {
+  std::string text = {};
+  std::optional<Error> error = {};
+};
+
+// A text: "=TEXT"; an error: its code as a letter, then its message.
+std::string encode(const Told& told) {
+  if (!told.error) return "=" + told.text;
+  return static_cast<char>('A' + static_cast<int>(told.error->code)) + told.error->message;
+}
+
+Told decode(const std::string& bytes) {
+  if (bytes.empty()) return {.error = Error::make(Error::Code::unavailable, "an empty message")};
+  if (bytes[0] == '=') return {.text = bytes.substr(1)};
+  const auto code = static_cast<Error::Code>(bytes[0] - 'A');
+  return {.error = Error::make(code, bytes.substr(1))};
+}
+
+/// The errors of all ranks in one; nullopt: there is none.
+std::optional<Error> joined_error(const std::vector<Told>& told) {
+  std::vector<std::string> texts;
+  std::optional<Error::Code> code;  // of the lowest rank that has an error
+  for (const Told& one : told) {
+    texts.push_back(one.error ? one.error->message : "");
+    if (one.error && !code) code = one.error->code;
+  }
+  if (!code) return std::nullopt;
+  return Error::make(*code, errors_text(texts));
+}
+
+/// The time in which the others are told of a step that fails at its deadline.
+Time before(Time deadline) {
+  const Time now = monotonic_now();
+  return now + (deadline - std::min(now, deadline)) / 4 * 3;
+}
+
+/// Forms the grid of one rank, step by step. In each step every rank tells rank 0 a text or an
+/// error; rank 0 decides, and tells all.
+class Forming {
+ public:
+  Forming(CommunicatorOptions options, std::unique_ptr<ControlChannel> control, Time deadline)
+      : options_(std::move(options)), control_(std::move(control)), deadline_(deadline) {}
+
+  Result<GridConnection> run(const HostKey& key, const std::function<void()>& watcher) {
+    if (auto found = find_layout(key); !found) return fail(found.error());
+    if (auto met = open_listeners(); !met) return fail(met.error());
+    const PartOfGrid host{.siblings = 0, .watcher = watcher};
+    const PartOfGrid rail{.siblings = parts_->layout.places(), .watcher = watcher};
+    if (auto made = connect(parts_->host, host_options(), host, parts_->host_ranks()); !made) {
+      return fail(made.error());
+    }
+    if (auto made = connect(parts_->rail, rail_options(), rail, parts_->rail_ranks()); !made) {
+      return fail(made.error());
+    }
+    std::vector<RankInfo> ranks = known_ranks();
+    return GridConnection{std::move(control_), std::move(parts_), std::move(ranks)};
+  }
+
+ private:
+  Rank self() const { return control_->rank(); }
+
+  /// `decide(texts)`: on rank 0, if no rank has an error. Returns what it has returned there.
+  template <typename Decide>
+  Result<std::string> settle(const Told& mine, Decide decide) {
+    std::vector<Rank> missing;
+    auto bytes = control_->gather(grid::encode(mine), before(deadline_), missing);
+    if (!bytes) return fail(bytes.error());
+    Told verdict;
+    if (self() == 0) verdict = decided(*bytes, missing, decide);
+    auto heard = control_->broadcast(grid::encode(verdict), deadline_);
+    if (!heard) return fail(heard.error());
+    Told all = grid::decode(*heard);
+    if (all.error) return fail(*std::move(all.error));
+    return std::move(all.text);
+  }
+
+  template <typename Decide>
+  static Told decided(const std::vector<std::string>& bytes, const std::vector<Rank>& missing,
+                      Decide decide) {
+    std::vector<Told> told;
+    for (std::size_t rank = 0; rank < bytes.size(); ++rank) {
+      const bool lacks = std::find(missing.begin(), missing.end(), rank) != missing.end();
+      told.push_back(lacks ? Told() : grid::decode(bytes[rank]));
+    }
+    // A rank with an error may be why others are missing.
+    if (auto error = joined_error(told)) return {.error = std::move(error)};
+    if (!missing.empty()) {
+      return {.error = Error::make(Error::Code::unavailable,
+                                   fmt::format("{} ended, or did not answer rank 0 by the deadline",
+                                               rendezvous::rank_list(missing)))};
+    }
+    std::vector<std::string> texts;
+    for (Told& one : told) texts.push_back(std::move(one.text));
+    Result<std::string> text = decide(texts);
+    if (!text) return {.error = text.error()};
+    return {.text = *std::move(text)};
+  }
+
+  /// Tells where this rank runs: "KEY\nNAME".
+  Result<void> find_layout(const HostKey& key) {
+    Told mine{.text = (key ? key(self()) : network_name()) + "\n" + host_name()};
+    mine.error = against_grid();
+    auto bytes = settle(mine, [](const std::vector<std::string>& texts) -> Result<std::string> {
+      std::vector<std::string> hosts, names;
+      for (const std::string& text : texts) {
+        hosts.push_back(text.substr(0, text.find('\n')));
+        names.push_back(text.substr(std::min(text.size(), text.find('\n') + 1)));
+      }
+      auto layout = GridLayout::make(hosts, names);
+      if (!layout) return fail(layout.error());
+      std::string result = layout->encode();
+      for (std::uint32_t host = 0; host < layout->hosts(); ++host) {
+        result += "\n" + names[layout->host(host)[0]];
+      }
+      return result;
+    });
+    if (!bytes) return fail(bytes.error());
+    const std::size_t world = control_->world_size();
+    auto layout = GridLayout::decode(bytes->substr(0, world));
+    if (!layout) return fail(layout.error());
+    host_names_ = lines(bytes->substr(std::min(bytes->size(), world + 1)));
+    parts_ = std::make_unique<GridParts>(GridParts{*std::move(layout), self(), nullptr, nullptr});
+    return {};
+  }
+
+  /// What this rank's options ask for, and a grid has not.
+  std::optional<Error> against_grid() const {
+    const auto refused = [&](const char* what) {
+      return Error::make(
+          Error::Code::invalid_argument,
+          fmt::format("a job of more than {} ranks needs {}", GridLayout::kMost, what));
+    };
+    if (!options_.hosts) {
+      return refused(
+          "memory that the ranks of a host share: leave out TARPON_HOSTS=off (--hosts off)");
+    }
+    if (!options_.progress_thread) return refused("the progress thread: leave it on");
+    if (options_.learn_shares) return refused("even shares: leave out TARPON_SHARES=auto");
+    return std::nullopt;
+  }
+
+  /// The first rank of each host, and of each rail, tells where its communicator meets.
+  Result<void> open_listeners() {
+    const GridLayout& layout = parts_->layout;
+    Told mine;
+    const auto open = [&](std::shared_ptr<FileDescriptor>& listener) {
+      CommunicatorOptions found = options_;
+      if (auto filled = rendezvous::fill_network(found, control_->local_address()); !filled) {
+        mine.error = filled.error();
+        return;
+      }
+      auto door = mesh::open_door(found.address, found.ports);
+      if (!door) {
+        mine.error = door.error();
+        return;
+      }
+      listener = std::make_shared<FileDescriptor>(std::move(door->listener));
+      mine.text += fmt::format("tcp://{}:{}\n", found.address, door->port);
+    };
+    if (parts_->own_place() == 0) open(host_listener_);
+    if (parts_->own_host() == 0) open(rail_listener_);
+    auto places = settle(mine, [&](const std::vector<std::string>& texts) -> Result<std::string> {
+      std::string result;
+      for (std::uint32_t host = 0; host < layout.hosts(); ++host) {
+        result += first_line(texts[layout.host(host)[0]]) + "\n";
+      }
+      for (const Rank rank : layout.host(0)) result += last_line(texts[rank]) + "\n";
+      return result;
+    });
+    if (!places) return fail(places.error());
+    addresses_ = lines(*places);
+    return {};
+  }
+
+  Result<void> connect(std::unique_ptr<JobCommunicator>& place, const CommunicatorOptions& options,
+                       const PartOfGrid& part, const std::vector<Rank>& ranks) {
+    Told mine;
+    auto made = JobCommunicator::connect(options, part);
+    if (!made) {
+      mine.error = Error::make(made.error().code, global_text(made.error().message, ranks));
+    } else if ((*made)->hosts().starts_with("off: ") && options.hosts) {
+      mine.error = Error::make(
+          Error::Code::unavailable,
+          fmt::format("a job of more than {} ranks needs memory that the ranks of a host share: {}",
+                      GridLayout::kMost, global_text((*made)->hosts().substr(5), ranks)));
+    } else {
+      (*made)->control().close();
+      place = *std::move(made);
+    }
+    auto all = settle(mine, [](const auto&) -> Result<std::string> { return std::string(); });
+    if (!all) return fail(all.error());
+    return {};
+  }
+
+  CommunicatorOptions part_options(const std::string& name, const std::string& address,
+                                   const std::shared_ptr<FileDescriptor>& listener) const {
+    CommunicatorOptions options = options_;
+    options.rendezvous.address = address;
+    options.rendezvous.listener = listener;
+    options.rendezvous.observer = nullptr;  // it has numbers of the job
+    options.rendezvous.timeout = before(deadline_) - monotonic_now();
+    // A rank of another job, or of another part, is refused.
+    options.rendezvous.agreed += fmt::format("\npart={} of {:x}", name, control_->public_id());
+    return options;
+  }
+
+  /// Without what concerns the network.
+  CommunicatorOptions host_options() const {
+    const std::uint32_t host = parts_->own_host();
+    CommunicatorOptions options =
+        part_options(fmt::format("host {}", host), addresses_.at(host), host_listener_);
+    options.rendezvous.rank = static_cast<Rank>(parts_->own_place());
+    options.rendezvous.world_size = parts_->layout.places();
+    options.datapath = Datapath::automatic;
+    options.flows = 1;
+    options.lanes = 1;
+    options.multicast = false;
+    options.max_bytes_per_second = 0;
+    options.faults = {};
+    return options;
+  }
+
+  CommunicatorOptions rail_options() const {
+    const std::uint32_t place = parts_->own_place();
+    CommunicatorOptions options =
+        part_options(fmt::format("rail {}", place), addresses_.at(parts_->layout.hosts() + place),
+                     rail_listener_);
+    options.rendezvous.rank = static_cast<Rank>(parts_->own_host());
+    options.rendezvous.world_size = parts_->layout.hosts();
+    options.hosts = false;  // its ranks are on different hosts
+    return options;
+  }
+
+  std::vector<RankInfo> known_ranks() const {
+    std::vector<RankInfo> ranks(parts_->layout.world_size());
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      ranks[rank].host = host_names_[parts_->layout.host_of(static_cast<Rank>(rank))];
+    }
+    const auto take = [&](const std::vector<RankInfo>& known, const std::vector<Rank>& numbers) {
+      for (std::size_t i = 0; i < known.size(); ++i) ranks[numbers[i]] = known[i];
+    };
+    take(parts_->host->ranks(), parts_->host_ranks());
+    take(parts_->rail->ranks(), parts_->rail_ranks());
+    return ranks;
+  }
+
+  static std::vector<std::string> lines(const std::string& text) {
+    std::vector<std::string> result;
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end = std::min(text.size(), text.find('\n', at));
+      result.push_back(text.substr(at, end - at));
+      at = end + 1;
+    }
+    return result;
+  }
+  static std::string first_line(const std::string& text) {
+    const auto all = lines(text);
+    return all.empty() ? "" : all.front();
+  }
+  static std::string last_line(const std::string& text) {
+    const auto all = lines(text);
+    return all.empty() ? "" : all.back();
+  }
+
+  const CommunicatorOptions options_;
+  std::unique_ptr<ControlChannel> control_;
+  const Time deadline_;
+  std::unique_ptr<GridParts> parts_;
+  std::vector<std::string> host_names_;
+  std::shared_ptr<FileDescriptor> host_listener_, rail_listener_;
+  std::vector<std::string> addresses_;  // of the hosts, then of the rails
+};
+
+}  // namespace
+
+Result<GridConnection> connect_grid(const CommunicatorOptions& given, const HostKey& key,
+                                    const std::function<void()>& watcher) {
+  CommunicatorOptions options = given;
+  const Time deadline = after(monotonic_now(), options.rendezvous.timeout);
+  auto control = meet_ranks(options, kMostRanks);
+  if (!control) return fail(control.error());
+  return Forming(std::move(options), *std::move(control), deadline).run(key, watcher);
+}
+
+}  // namespace tarpon::grid
