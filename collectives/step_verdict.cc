@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "collectives/allreduce.h"
-#include "transport/rank_mask.h"
 
 namespace tarpon {
 
@@ -26,7 +25,7 @@ LossBudget LossBudget::usual(double loss_target) {
 }
 
 LossReport loss_report(const Report& report) {
-  const std::uint64_t late = mask_of(report.late_ranks);
+  const std::uint64_t late = report.mask(report.late_ranks);
   switch (report.status) {
     case Status::complete:
     case Status::partial:

@@ -29,7 +29,8 @@ struct LossBudget {
   bool operator==(const LossBudget&) const = default;
 };
 
-/// What one rank reports of a step: the worst of its calls.
+/// What one rank reports of a step: the worst of its calls. In a job of more than 64 ranks masks,
+/// here and in StepVerdict, have a bit for each host in place of each rank.
 struct LossReport {
   double lost_fraction = 0;  // LossCauses::of_network(); above 1, or not a number: all is lost
   bool nonfinite = false;    // an input was infinite or no number: skips the step

@@ -97,20 +97,21 @@ bool GridCall::has_started_all(Stage stage) const {
   return given_up_ || stages_[stage].started == chunks_;
 }
 
-bool GridCall::can_start(Stage stage) const {
+bool GridCall::can_start(Stage stage, Time now) const {
   if (has_started_all(stage)) return false;
   if (before_ != nullptr && !before_->has_started_all(stage)) return false;
-  if (report_.has_failed()) return true;
+  if (report_.has_failed()) return now >= refuse_from_;
   const Progress& own = stages_[stage];
   if (own.running.size() == kAtOnce) return false;
   return stage == scatter || stages_[stage - 1].ended > own.started;
 }
 
-bool GridCall::advance(Time now) {
+bool GridCall::advance(Time now, bool aborted) {
+  if (aborted) give_up();
   bool moved = false;
   for (const Stage stage : {scatter, rail, gather}) {
-    while (take_ended(stage)) moved = true;
-    while (can_start(stage)) {
+    while (take_ended(stage, now)) moved = true;
+    while (can_start(stage, now)) {
       start(stage, now);
       moved = true;
     }
@@ -137,7 +138,7 @@ void GridCall::finish(Time now, const std::optional<Abort>& abort) {
 }
 
 /// Takes the end of the oldest call of a stage, if it has ended.
-bool GridCall::take_ended(Stage stage) {
+bool GridCall::take_ended(Stage stage, Time now) {
   Progress& own = stages_[stage];
   if (own.running.empty() || !own.running.front()->done) return false;
   const std::shared_ptr<PendingCall> call = std::move(own.running.front());
@@ -145,10 +146,16 @@ bool GridCall::take_ended(Stage stage) {
   const std::uint64_t chunk = own.ended++;
   const Status status = call->report.status;
   if (!has_result(status)) {
+    const bool news = status == Status::aborted &&
+                      call->report.abort_reason == AbortReason::given_up && !report_.has_failed();
+    if (news) refuse_from_ = now + kAbortNews;
     if (stage == rail) {
       report_.fail(call->report, parts_.rail_ranks(), call->report.stage);
     } else {
-      if (is_final(status) && !report_.has_failed()) host_loss_ = status;
+      if (is_final(status) && !report_.has_failed()) {
+        host_loss_ = status;
+        give_up();  // a refused call would end those of the other hosts
+      }
       report_.fail(call->report, parts_.host_ranks(),
                    stage == scatter ? CallStage::scatter : CallStage::gather);
     }

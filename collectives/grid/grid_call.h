@@ -46,8 +46,10 @@ class GridCall {
   /// It makes no further call: the communicators are over. Those in flight still end.
   void give_up() { given_up_ = true; }
 
-  /// Makes the calls that can be made. Returns whether anything has moved.
-  bool advance(Time now);
+  /// Makes the calls that can be made. Returns whether anything has moved. `aborted`: the grid is.
+  bool advance(Time now, bool aborted);
+  /// When advance() may have something to do although nothing has ended; kNever: never.
+  Time next_look(Time now) const { return refuse_from_ > now ? refuse_from_ : kNever; }
 
   /// Whether all of its calls have ended: its buffers are the caller's.
   bool is_over() const;
@@ -62,6 +64,9 @@ class GridCall {
   static constexpr std::size_t kStages = 3;
   /// Calls of one stage that run at once.
   static constexpr std::size_t kAtOnce = 2;
+  /// A packet may end a call before the control mesh tells that a rank has aborted the
+  /// communicator, and which one. So long the call makes no refused ones.
+  static constexpr Duration kAbortNews = 500ms;
 
   struct Progress {
     std::uint64_t started = 0, ended = 0;  // calls
@@ -69,8 +74,8 @@ class GridCall {
   };
 
   bool has_started_all(Stage stage) const;
-  bool can_start(Stage stage) const;
-  bool take_ended(Stage stage);
+  bool can_start(Stage stage, Time now) const;
+  bool take_ended(Stage stage, Time now);
   void start(Stage stage, Time now);
   CallArguments scatter_call(std::uint64_t chunk) const;
   CallArguments rail_call(std::uint64_t chunk) const;
@@ -92,6 +97,7 @@ class GridCall {
   GridReport report_;
   std::array<Progress, kStages> stages_;
   bool given_up_ = false;
+  Time refuse_from_{};
   Status host_loss_ = Status::complete;
 };
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <system_error>
 #include <utility>
@@ -107,12 +108,14 @@ void GridCalls::advance() {
   {
     const std::lock_guard lock(mutex_);
     const Time now = monotonic_now();
+    Time look_at = kNever;
     for (bool moved = true; moved;) {
       moved = false;
       for (auto at = calls_.begin(); at != calls_.end();) {
         const std::shared_ptr<GridCall> call = *at;
-        moved |= call->advance(now);
+        moved |= call->advance(now, aborted().has_value());
         if (!call->is_over()) {
+          look_at = std::min(look_at, call->next_look(now));
           ++at;
           continue;
         }
@@ -121,6 +124,7 @@ void GridCalls::advance() {
         ended = moved = true;
       }
     }
+    look_at_ = look_at;
   }
   if (ended) note_change();
 }
@@ -141,6 +145,16 @@ void GridCalls::end(GridCall& call, Time now) {
   if (!stopped_) parts_->rail->leave_at_once();
 }
 
+/// Sleeps until `ready()`, or something is due. REQUIRES: the lock of changes_mutex_.
+template <typename Ready>
+void GridCalls::sleep(std::unique_lock<std::mutex>& lock, std::condition_variable& news,
+                      Ready ready) {
+  const Time due = look_at_;
+  if (due == kNever) return news.wait(lock, ready);
+  const Time now = monotonic_now();
+  news.wait_for(lock, due - std::min(due, now), ready);
+}
+
 void GridCalls::wait(const std::shared_ptr<PendingCall>& call) {
   {
     const std::lock_guard lock(changes_mutex_);
@@ -152,7 +166,7 @@ void GridCalls::wait(const std::shared_ptr<PendingCall>& call) {
     advance();
     if (call->done) break;
     std::unique_lock lock(changes_mutex_);
-    changed_.wait(lock, [&] { return changes_ != seen; });
+    sleep(lock, changed_, [&] { return changes_ != seen; });
   }
   const std::lock_guard lock(changes_mutex_);
   if (--waiting_ == 0) needed_.notify_one();
@@ -174,8 +188,8 @@ void GridCalls::run() {
     lock.unlock();
     if (advances) advance();
     lock.lock();
-    needed_.wait(lock,
-                 [&] { return stopping_ || (waiting_ == 0 && (changes_ != seen || !advances)); });
+    sleep(lock, needed_,
+          [&] { return stopping_ || (waiting_ == 0 && (changes_ != seen || !advances)); });
   }
 }
 

@@ -78,6 +78,8 @@ class GridCalls final : public CallKeeper {
 
   void run();
   std::uint64_t changes() const;
+  template <typename Ready>
+  void sleep(std::unique_lock<std::mutex>& lock, std::condition_variable& news, Ready ready);
   void advance();
   void end(GridCall& call, Time now);
   void refuse_what_is_over(GridCall& call, const AllreduceArguments& arguments) const;
@@ -87,6 +89,7 @@ class GridCalls final : public CallKeeper {
 
   const pid_t process_ = ::getpid();
   const GridParts* parts_ = nullptr;
+  std::atomic<Time> look_at_ = kNever;  // when to advance() although nothing has changed
 
   mutable std::mutex mutex_;  // guards all below but what says otherwise
   std::list<std::shared_ptr<GridCall>> calls_;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "collectives/grid/global_names.h"
+#include "collectives/grid/grid_agreement.h"
 #include "collectives/grid/grid_tags.h"
 #include "collectives/reserved_tags.h"
 #include "transport/clock.h"
@@ -207,7 +208,11 @@ Result<std::unique_ptr<Communicator>> GridCommunicator::rejoin(Duration) {
 
 StepVerdict GridCommunicator::agree(std::uint64_t step, const LossReport& report,
                                     Duration deadline) {
-  return parts_->rail->agree(step, report, deadline);
+  if (auto here = check_process(); !here) {
+    return {.verdict = Verdict::halt, .step = step, .detail = here.error().message};
+  }
+  const std::lock_guard lock(agreement_mutex_);
+  return grid::agree(*parts_, step, report, deadline);
 }
 
 }  // namespace tarpon::grid
