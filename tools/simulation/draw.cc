@@ -202,7 +202,7 @@ void draw(SimulationPlan& plan, FaultKind kind, Random& random) {
       plan.frames = static_cast<std::uint32_t>(1 + random.below(2));
       break;
     case FaultKind::starved_buffers:
-      plan.receive_bytes = (plan.slot_bytes + TARPON_HEADER_BYTES) * (4 + random.below(60));
+      plan.receive_bytes = (plan.payload_bytes() + TARPON_HEADER_BYTES) * (4 + random.below(60));
       break;
     case FaultKind::partition:
     case FaultKind::one_way:

@@ -12,6 +12,7 @@
 #include "tools/simulation/draw.h"
 #include "tools/simulation/share_learner.h"
 #include "tools/simulation/simulated_call.h"
+#include "transport/integrity.h"
 #include "transport/random.h"
 #include "transport/rank_mask.h"
 
@@ -383,6 +384,14 @@ bool draw_multicast(std::uint64_t seed) {
   return seed >= kFirstSeedOfMulticast && random.chance(0.8);
 }
 
+/// What protects packets. Slots shrink by the tag.
+void draw_secret(SimulationPlan& plan) {
+  Random random(plan.seed ^ 0x736563726574);
+  if (plan.seed < kFirstSeedOfSecrets || !random.chance(0.7)) return;
+  plan.integrity = random.chance(0.5) ? TARPON_INTEGRITY_KEYED : TARPON_INTEGRITY_SEALED;
+  plan.slot_bytes -= TARPON_TAG_BYTES;
+}
+
 bool draw_learnt_shares(std::uint64_t seed, std::uint32_t ranks) {
   Random random(seed ^ 0x6c6561726e74);
   return seed >= kFirstSeedOfLearntShares && ranks > 2 && random.chance(0.7);
@@ -484,6 +493,7 @@ SimulationPlan plan_simulation(std::uint64_t seed, const FaultSet& allowed) {
   plan.hosts = draw_hosts(seed, plan.ranks);
   plan.fresh_tags = draw_fresh_tags(seed);
   plan.missing = draw_missing(seed);
+  draw_secret(plan);
   draw_faults(plan, allowed);
   return plan;
 }
@@ -497,11 +507,12 @@ const char* describe_algorithms(const SimulationPlan& plan) {
 
 std::string describe(const SimulationPlan& plan) {
   return fmt::format(
-      "seed {}: {} ranks, {} {} x {} calls{} of up to {} elements, slots of {} B, {}, skew {} us, "
+      "seed {}: {} ranks, {} {} x {} calls{} of up to {} elements, slots of {} B {}, {}, skew {} "
+      "us, "
       "{} frames, {} B of receive buffer, {}, {} flows{}; {}; faults: {}",
       plan.seed, plan.ranks, plan.tags, plan.fresh_tags ? "sequences of fresh tags" : "tags",
       plan.calls_per_tag, describe_algorithms(plan), plan.most_elements, plan.slot_bytes,
-      describe_mode(plan), plan.skew / 1us, plan.frames, plan.receive_bytes,
+      name(plan.integrity), describe_mode(plan), plan.skew / 1us, plan.frames, plan.receive_bytes,
       plan.gathers ? "gathering port" : "copying port", plan.flows,
       plan.multicast ? " and multicast" : "", describe(plan.mechanisms), describe_faults(plan));
 }

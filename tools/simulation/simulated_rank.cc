@@ -9,6 +9,7 @@
 #include "transport/integrity.h"
 #include "transport/pair_tag.h"
 #include "transport/ports/forwarding_port.h"
+#include "transport/ports/sealed_port.h"
 #include "transport/rank_mask.h"
 
 namespace tarpon {
@@ -55,7 +56,8 @@ class WatchedPort : public ForwardingPort {
 
 /// As at rendezvous: two operations of all peers fit the receive buffer.
 std::uint32_t initial_credit(const SimulationPlan& plan) {
-  const std::uint64_t unasked = 2ull * (plan.slot_bytes + TARPON_HEADER_BYTES) * (plan.ranks - 1u);
+  const std::uint64_t unasked =
+      2ull * (plan.payload_bytes() + TARPON_HEADER_BYTES) * (plan.ranks - 1u);
   return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(plan.receive_bytes / unasked, 2, 32));
 }
 
@@ -112,12 +114,20 @@ SimulatedRank::SimulatedRank(const SimulationPlan& plan, SimulatedNetwork& netwo
       tell(network_.now(), packet.source, rank_, {packet.data, packet.length}, fate);
     });
   }
+  port = std::move(faulty);
+  if (plan.has_secret()) {
+    SealOptions options{
+        .rank = rank, .ranks = plan.ranks, .encrypts = plan.integrity == TARPON_INTEGRITY_SEALED};
+    options.key.fill(static_cast<std::byte>(plan.seed));
+    port = std::make_unique<SealedPort>(std::move(port), options);
+  }
   port_ = std::make_unique<WatchedPort>(
-      std::move(faulty), broken_, [this](std::span<const RxPacket> packets) { watch(packets); });
+      std::move(port), broken_, [this](std::span<const RxPacket> packets) { watch(packets); });
   options_.endpoint.rank = rank;
   options_.endpoint.world_size = plan.ranks;
   options_.endpoint.job = 0x7a11;
-  options_.endpoint.integrity = TARPON_INTEGRITY_CRC32C;
+  options_.endpoint.integrity =
+      plan.has_secret() ? TARPON_INTEGRITY_KEYED : TARPON_INTEGRITY_CRC32C;
   options_.endpoint.initial_credit = initial_credit(plan);
   options_.endpoint.flows = plan.flows;
   options_.endpoint.multicast = plan.multicast;

@@ -19,7 +19,7 @@ namespace {
 
 SimulatedNetworkOptions network_options(const SimulationPlan& plan) {
   return {.ranks = plan.ranks,
-          .max_payload = std::max(plan.slot_bytes, 512u),
+          .max_payload = std::max(plan.slot_bytes, 512u) + plan.payload_bytes() - plan.slot_bytes,
           .gathers = plan.gathers,
           .flows = plan.flows,
           .multicasts = plan.multicast,
@@ -389,6 +389,10 @@ SimulationResult Simulation::run() {
   }
   if (leaving_.in_vain() && !plan_.deadlines_may_pass() && !leaving_.waited_for_bounds(calls_)) {
     result_.violations.push_back("close() took its whole deadline");
+  }
+  if (traffic_.repeated_numbers() > 0) {
+    result_.violations.push_back(
+        fmt::format("{} packets have the number of an earlier one", traffic_.repeated_numbers()));
   }
   if (neighbour_ && !neighbour_->judge().empty()) {
     result_.violations.push_back(neighbour_->judge());

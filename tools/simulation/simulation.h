@@ -81,11 +81,19 @@ inline constexpr std::uint64_t kFirstSeedOfHosts = 40'000'000;
 /// over hosts.
 inline constexpr std::uint64_t kFirstSeedOfCollectives = 50'000'000;
 
+/// Seeds from here on have a secret in 70 % of the plans: packets are keyed or sealed, and forged
+/// ones may change nothing.
+inline constexpr std::uint64_t kFirstSeedOfSecrets = 70'000'000;
+
 /// What a seed stands for; printed so that a failure explains itself.
 struct SimulationPlan {
   std::uint64_t seed = 0;
   std::uint16_t ranks = 2;
   std::uint32_t slot_bytes = 1408;
+  tarpon_integrity integrity = TARPON_INTEGRITY_CRC32C;  // or keyed, or sealed
+  bool has_secret() const { return integrity != TARPON_INTEGRITY_CRC32C; }
+  /// Of a full packet: payload, and its tag if there is one.
+  std::uint32_t payload_bytes() const { return slot_bytes + (has_secret() ? TARPON_TAG_BYTES : 0); }
   std::uint32_t tags = 1;
   std::uint32_t calls_per_tag = 1;
   std::uint64_t most_elements = 1;

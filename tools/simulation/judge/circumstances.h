@@ -12,7 +12,11 @@ class Circumstances {
  public:
   Circumstances(const SimulationPlan& plan, const SimulatedCall& call) : plan_(plan), call_(call) {}
 
-  bool on(FaultKind kind) const { return has(plan_.on, kind); }
+  /// Whether the fault may have an effect: forged packets have none in a job with a secret.
+  bool on(FaultKind kind) const {
+    const bool forges = kind == FaultKind::hostile || kind == FaultKind::lies;
+    return has(plan_.on, kind) && !(forges && plan_.has_secret());
+  }
   /// Whether `rank` needs data of the victim, or has some for it. In an AllReduce each rank does.
   bool receives_of_victim(Rank rank) const;
   bool sends_to_victim(Rank rank) const;
