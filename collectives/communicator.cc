@@ -25,7 +25,7 @@ constexpr std::uint64_t kResyncPiece = 4ull << 20;
 }  // namespace
 
 Result<std::unique_ptr<Communicator>> Communicator::connect(const CommunicatorOptions& options) {
-  if (options.rendezvous.world_size > Connection::kMaxRanks) {
+  if (options.rendezvous.world_size > kMostOfOne) {
     auto grid = grid::GridCommunicator::connect(options);
     if (!grid) return fail(grid.error());
     return *std::move(grid);

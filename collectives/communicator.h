@@ -67,6 +67,10 @@ class AsyncAllreduce;
 
 class Communicator {
  public:
+  /// Largest job: 64 hosts with 64 ranks each. Above kMostOfOne ranks the hosts have as many ranks
+  /// each, at most kMostOfOne of them, and share memory (grid/grid_communicator.h says what else).
+  static constexpr std::uint32_t kMostRanks = 4096, kMostOfOne = 64;
+
   /// Sets up the rendezvous, then the network where `options` leave it open, then the data path.
   /// Blocks for at most options.rendezvous.timeout. Errors are the same on every rank that could be
   /// reached and name the rank at fault, or the pair of ranks between which packets do not arrive.
@@ -84,6 +88,8 @@ class Communicator {
 
   virtual Rank rank() const = 0;
   virtual std::uint32_t world_size() const = 0;
+  /// Of a job of more than 64 ranks, ranks other than 0 know no more than the host of a rank that
+  /// shares neither their host nor their place.
   virtual const std::vector<RankInfo>& ranks() const = 0;
   virtual std::uint32_t slot_bytes() const = 0;
   /// Why slots are smaller than the interfaces allow, in one line that names the pair of ranks

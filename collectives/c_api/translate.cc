@@ -414,10 +414,10 @@ tarpon_summary summarize(const Report& report) {
   summary.lost_fraction = report.lost_fraction;
   summary.lost_stage1 = report.lost_stage1;
   summary.lost_stage2 = report.lost_stage2;
-  summary.late_ranks = mask_of(report.late_ranks);
-  summary.blamed = mask_of(report.blamed);
-  summary.void_shards = mask_of(report.void_shards);
-  summary.nonfinite_ranks = mask_of(report.nonfinite_ranks);
+  summary.late_ranks = report.mask(report.late_ranks);
+  summary.blamed = report.mask(report.blamed);
+  summary.void_shards = report.mask(report.void_shards);
+  summary.nonfinite_ranks = report.mask(report.nonfinite_ranks);
   summary.nonfinite = report.nonfinite ? 1 : 0;
   summary.epoch = report.epoch;
   summary.first_missed = report.first_missed;

@@ -17,8 +17,8 @@
 namespace tarpon {
 
 struct Connection {
-  /// Largest job: contributor masks have 64 bits.
-  static constexpr std::uint32_t kMaxRanks = 64;
+  /// Contributor masks have 64 bits.
+  static constexpr std::uint32_t kMaxRanks = 64;  // of one engine
 
   CommunicatorOptions options;  // as given, with the network that was found
   std::unique_ptr<ControlChannel> control;

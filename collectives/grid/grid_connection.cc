@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "collectives/communicator.h"
 #include "collectives/driver/connect.h"
 #include "collectives/driver/offer.h"
 #include "collectives/driver/own_network.h"
@@ -18,7 +19,7 @@
 namespace tarpon::grid {
 namespace {
 
-constexpr std::uint32_t kMostRanks = GridLayout::kMost * GridLayout::kMost;
+static_assert(Communicator::kMostRanks == GridLayout::kMost * GridLayout::kMost);
 
 /// What a rank tells rank 0 in a step of the forming of a grid: an error, or a text.
 struct Told {
@@ -75,8 +76,9 @@ class Forming {
     if (auto made = connect(parts_->rail, rail_options(), rail, parts_->rail_ranks()); !made) {
       return fail(made.error());
     }
-    std::vector<RankInfo> ranks = known_ranks();
-    return GridConnection{std::move(control_), std::move(parts_), std::move(ranks)};
+    auto ranks = gather_ranks();
+    if (!ranks) return fail(ranks.error());
+    return GridConnection{std::move(control_), std::move(parts_), *std::move(ranks)};
   }
 
  private:
@@ -267,6 +269,19 @@ class Forming {
     return ranks;
   }
 
+  /// Only rank 0, which reports for all, hears of all ranks: to tell each rank of each other one
+  /// would be much data.
+  Result<std::vector<RankInfo>> gather_ranks() {
+    std::vector<RankInfo> ranks = known_ranks();
+    std::vector<Rank> missing;
+    auto texts = control_->gather(tarpon::encode(ranks[self()]), deadline_, missing);
+    if (!texts) return fail(texts.error());
+    for (std::size_t rank = 0; rank < texts->size(); ++rank) {
+      if (auto info = decode_rank_info((*texts)[rank])) ranks[rank] = *std::move(info);
+    }
+    return ranks;
+  }
+
   static std::vector<std::string> lines(const std::string& text) {
     std::vector<std::string> result;
     for (std::size_t at = 0; at < text.size();) {
@@ -300,7 +315,7 @@ Result<GridConnection> connect_grid(const CommunicatorOptions& given, const Host
                                     const std::function<void()>& watcher) {
   CommunicatorOptions options = given;
   const Time deadline = after(monotonic_now(), options.rendezvous.timeout);
-  auto control = meet_ranks(options, kMostRanks);
+  auto control = meet_ranks(options, Communicator::kMostRanks);
   if (!control) return fail(control.error());
   return Forming(std::move(options), *std::move(control), deadline).run(key, watcher);
 }

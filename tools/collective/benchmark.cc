@@ -196,7 +196,7 @@ class Benchmark {
     result.function = options_.kind.function;
     result.root = options_.kind.root;
     result.asked_mode = options_.mode;
-    result.checked = options_.check;
+    result.checked = options_.check && knows_losses(last);
     result.given_bound_us = given_bound_us(options_);
     result.datapath = datapath_of(communicator_);
     result.mode = last.mode;
@@ -213,12 +213,18 @@ class Benchmark {
     return result;
   }
 
+  /// Whether the report says of each element what it lacks.
+  static bool knows_losses(const Report& report) {
+    return report.host_of == nullptr || report.mode == Mode::exact;
+  }
+
   void remember(const Measurement& result) {
     const std::uint32_t world = communicator_.world_size();
     const std::lock_guard lock(mutex_);
     estimate_.finish_item(progress_.elapsed());
     partial_.time_us.clear();
     wrong_ += result.wrong;
+    checked_ = checked_ && result.checked;
     busbw_ += result.busbw(result.mean_us(), world);
     ++measured_;
     flows_ = result.flows;
@@ -278,7 +284,7 @@ class Benchmark {
     const std::lock_guard lock(mutex_);
     progress_.clear();
     fmt::print(
-        text_, "{}{}{}{}{}", table_row(shape_, out, in, communicator_.world_size(), options_.check),
+        text_, "{}{}{}{}{}", table_row(shape_, out, in, communicator_.world_size(), out.checked),
         loss_line(out, in), notes(out), in ? notes(*in) : "", slow_line(out, in, session_.flight));
     fmt::print(text_, "{}", bound_warning(in ? *in : out));
     std::fflush(text_);
@@ -312,7 +318,7 @@ class Benchmark {
                  shares_text(communicator_.learnt_shares(0)));
     }
     fmt::print(text_, "{}",
-               table_footer(options_.check ? std::optional(wrong_) : std::nullopt,
+               table_footer(checked_ ? std::optional(wrong_) : std::nullopt,
                             measured_ > 0 ? busbw_ / measured_ : 0));
     std::fflush(text_);  // --json may go there too
   }
@@ -371,6 +377,7 @@ class Benchmark {
   nlohmann::json results_ = nlohmann::json::array();
   nlohmann::json failure_;  // null: none
   std::uint64_t wrong_ = 0;
+  bool checked_ = true;  // all results
   double busbw_ = 0;
   int measured_ = 0;
   // Rank 0 only, while it measures. Declared last, because it uses the other members.

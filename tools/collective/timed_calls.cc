@@ -26,13 +26,13 @@ namespace {
 void note(const Report& report, IterationLog& log) {
   Closing worst = Closing::complete;
   for (const StageReport& stage : report.stages) worst = std::max(worst, stage.closing);
-  log.late.push_back(mask_of(report.late_ranks));
+  log.late.push_back(report.mask(report.late_ranks));
   log.lost.push_back(report.lost_fraction);
   log.bound_us.push_back(std::chrono::duration<double, std::micro>(report.bound).count());
   log.held_us.push_back(std::chrono::duration<double, std::micro>(report.held).count());
   log.closing.push_back(static_cast<int>(worst));
   log.causes.push_back(report.causes);
-  log.void_shards.push_back(mask_of(report.void_shards));
+  log.void_shards.push_back(report.mask(report.void_shards));
   log.coded += report.coded ? 1 : 0;
   log.lost_fraction = std::max(log.lost_fraction, report.lost_fraction);
   log.lost_stage1 = std::max(log.lost_stage1, report.lost_stage1);

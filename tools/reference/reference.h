@@ -79,7 +79,7 @@ T element_at(std::span<const std::byte> array, std::uint64_t index) {
   return value;
 }
 
-/// The mask of all ranks of a job. REQUIRES: world <= 64.
+/// The mask of all ranks of a job; of a job of more than 64 ranks one that stands for all.
 constexpr std::uint64_t all_ranks(std::uint32_t world) {
   return world >= 64 ? ~0ull : (1ull << world) - 1;
 }
@@ -152,7 +152,7 @@ T combine(ReduceOp function, T a, T b) {
 /// The reduction of value(rank) over `contributors`, in the order `first`, its successor, ..., its
 /// predecessor. If contributors are missing, Rescale::count scales the result by their number, as
 /// ReduceKernels::scale does. Other rules do not scale, since value() includes their weights. T{}
-/// without contributors.
+/// without contributors. REQUIRES: of more than 64 ranks, all_ranks().
 template <typename T, typename Value>
 T reduce_over(std::uint64_t contributors, std::uint32_t world, Rank first, ReduceOp function,
               Value value, Rescale rescale = Rescale::count) {
@@ -161,14 +161,14 @@ T reduce_over(std::uint64_t contributors, std::uint32_t world, Rank first, Reduc
   bool any = false;
   for (std::uint32_t step = 0; step < world; ++step) {
     const auto rank = static_cast<Rank>((first + step) % world);
-    if ((contributors >> rank & 1) == 0) continue;
+    if (world <= 64 && (contributors >> rank & 1) == 0) continue;
     const auto next = static_cast<Sum>(value(rank));
     result = any ? combine<Sum>(function, result, next) : next;
     any = true;
   }
   if (!any) return T{};
-  const int counted =
-      rescale == Rescale::count ? std::popcount(contributors) : static_cast<int>(world);
+  const int counted = rescale == Rescale::count && world <= 64 ? std::popcount(contributors)
+                                                               : static_cast<int>(world);
   const auto present = static_cast<Sum>(counted);
   const auto all = static_cast<Sum>(world);
   if (function == ReduceOp::avg) return static_cast<T>(result / present);

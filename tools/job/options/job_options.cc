@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "collectives/driver/connect.h"
+#include "collectives/communicator.h"
 #include "tools/cli/environment_variables.h"
 #include "tools/cli/units.h"
 #include "tools/namespaces/testbed_shape.h"
@@ -27,7 +27,7 @@ constexpr const char* kTestbedGroup = "Network namespaces (need root)";
 
 cli::Option local_ranks(JobOptions& options, const char* help) {
   return {"--local-ranks",
-          otherwise(cli::whole(options.local_ranks, 1u, Connection::kMaxRanks), ""), help};
+          otherwise(cli::whole(options.local_ranks, 1u, Communicator::kMostRanks), ""), help};
 }
 
 cli::Value deadline(JobOptions& options) {
