@@ -91,6 +91,9 @@ class Communicator {
   /// Of a job of more than 64 ranks, ranks other than 0 know no more than the host of a rank that
   /// shares neither their host nor their place.
   virtual const std::vector<RankInfo>& ranks() const = 0;
+  /// The bit that stands for `rank` in masks of reports and verdicts: its number; in a job of more
+  /// than kMostOfOne ranks that of its host. REQUIRES: rank < world_size().
+  virtual std::uint32_t mask_bit(Rank rank) const { return rank; }
   virtual std::uint32_t slot_bytes() const = 0;
   /// Why slots are smaller than the interfaces allow, in one line that names the pair of ranks
   /// whose path carries less; empty: they are not. Alike on all ranks.

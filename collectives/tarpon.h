@@ -52,6 +52,13 @@
  * any order. Not repeatable are bounded calls, which add what arrives, and calls with learn_shares,
  * whose shares follow measurements.
  *
+ * LARGE JOBS. A job of more than 64 ranks spans up to 64 hosts with up to 64 ranks each, as many on
+ * each host, and ranks of a host share memory. It has AllReduce, barriers, tarpon_resync(),
+ * tarpon_agree() and tarpon_abort(). The rest is refused by name. A mask has a bit for each host
+ * there (tarpon_mask_bit()); tarpon_report_ranks() has the ranks. What a report lacks, it lacks in
+ * the slice of the bucket that this rank's place in its host adds up; tarpon_agree() gives one
+ * verdict for all. A call without a result is the last one of its tag.
+ *
  * TIME is given in microseconds. No exception leaves a function.
  */
 #pragma once
@@ -207,6 +214,14 @@ typedef enum tarpon_call_stage {
   TARPON_CALL_RESULT = 3
 } tarpon_call_stage;
 
+/* The lists of ranks in a report: the members of tarpon_summary that are masks. */
+typedef enum tarpon_rank_list {
+  TARPON_LATE_RANKS = 0,
+  TARPON_BLAMED = 1,
+  TARPON_VOID_SHARDS = 2,
+  TARPON_NONFINITE_RANKS = 3 /* empty in a large job */
+} tarpon_rank_list;
+
 /* What becomes of a training step. */
 typedef enum tarpon_step {
   TARPON_STEP_APPLY = 0,
@@ -220,7 +235,7 @@ typedef enum tarpon_step {
 typedef struct tarpon_options {
   size_t size;            /* sizeof(tarpon_options) */
   uint32_t rank;          /* 0 .. world_size - 1 */
-  uint32_t world_size;    /* 1 .. 64 */
+  uint32_t world_size;    /* 1 .. 64; up to 4096 on hosts of equal size: see LARGE JOBS */
   const char* rendezvous; /* "HOST:PORT" or "tcp://HOST:PORT" of rank 0, or "file://PATH" */
   /* The interface that carries the job, an IPv4 address of it, and its MTU in bytes. Default: the
    * interface that reaches the rendezvous. Packets leave by an interface that is named here,
@@ -385,7 +400,7 @@ typedef struct tarpon_message {
   const char* refusal; /* as that of tarpon_arguments */
 } tarpon_message;
 
-/* A report in numbers. Masks have bit r set for rank r. */
+/* A report in numbers. Masks have bit r set for rank r; of a large job, tarpon_mask_bit(). */
 typedef struct tarpon_summary {
   size_t size;     /* sizeof(tarpon_summary) */
   uint32_t status; /* tarpon_status */
@@ -524,6 +539,10 @@ TARPON_API uint32_t tarpon_rank(const tarpon_communicator* communicator);
 /* Returns the number of ranks; 0 for NULL. Any thread. */
 TARPON_API uint32_t tarpon_world_size(const tarpon_communicator* communicator);
 
+/* Returns which bit stands for a rank in masks: the rank's number; in a job of more than 64 ranks,
+ * the number of its host. UINT32_MAX for NULL, and if there is no such rank. Any thread. */
+TARPON_API uint32_t tarpon_mask_bit(const tarpon_communicator* communicator, uint32_t rank);
+
 /* Returns the datapath of this rank, "xdp", "uring" or "mmsg"; "" for NULL. Valid until the
  * communicator is freed, as is the text of the next three. Any thread. */
 TARPON_API const char* tarpon_datapath_name(const tarpon_communicator* communicator);
@@ -660,6 +679,16 @@ TARPON_API void tarpon_call_free(tarpon_call* call);
  *
  * Errors: INVALID_ARGUMENT (a pointer is NULL, `size` is wrong). Any thread. */
 TARPON_API int tarpon_report_summary(const tarpon_report* report, tarpon_summary* summary);
+
+/* Gives the ranks of one of the report's lists, in rising order, for a job of any size.
+ *
+ * which     tarpon_rank_list
+ * ranks     filled with the first `capacity` of them; may be NULL for a capacity of 0
+ * count     set to how many there are
+ *
+ * Errors: INVALID_ARGUMENT (report, count or `ranks` is NULL, no such list). Any thread. */
+TARPON_API int tarpon_report_ranks(const tarpon_report* report, uint32_t which, uint32_t* ranks,
+                                   uint32_t capacity, uint32_t* count);
 
 /* Returns the report in one line: status, reason, the call, and what came from each rank. Valid
  * until the report is freed; "" for NULL. Any thread. */

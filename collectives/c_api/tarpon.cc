@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -44,6 +45,22 @@ std::optional<std::string> read_loss(const tarpon_loss& given, LossReport& loss)
 const RankInfo& own_info(const tarpon_communicator& handle) {
   const Communicator& job = *handle.communicator;
   return job.ranks()[job.rank()];
+}
+
+/// Null: there is no such list.
+const std::vector<Rank>* list_of(const Report& report, std::uint32_t which) {
+  switch (which) {
+    case TARPON_LATE_RANKS:
+      return &report.late_ranks;
+    case TARPON_BLAMED:
+      return &report.blamed;
+    case TARPON_VOID_SHARDS:
+      return &report.void_shards;
+    case TARPON_NONFINITE_RANKS:
+      return &report.nonfinite_ranks;
+    default:
+      return nullptr;
+  }
 }
 
 int outcome(const Result<void>& done) {
@@ -145,6 +162,13 @@ uint32_t tarpon_world_size(const tarpon_communicator* communicator) {
   return communicator == nullptr ? 0 : communicator->communicator->world_size();
 }
 
+uint32_t tarpon_mask_bit(const tarpon_communicator* communicator, uint32_t rank) {
+  if (communicator == nullptr || rank >= communicator->communicator->world_size()) {
+    return UINT32_MAX;
+  }
+  return communicator->communicator->mask_bit(static_cast<Rank>(rank));
+}
+
 const char* tarpon_datapath_name(const tarpon_communicator* communicator) {
   return communicator == nullptr ? "" : own_info(*communicator).datapath.c_str();
 }
@@ -173,6 +197,23 @@ int tarpon_report_summary(const tarpon_report* report, tarpon_summary* summary) 
       return failed(TARPON_ERROR_INVALID_ARGUMENT, *wrong);
     }
     write(summarize(report->report), *summary);
+    return kOk;
+  });
+}
+
+int tarpon_report_ranks(const tarpon_report* report, uint32_t which, uint32_t* ranks,
+                        uint32_t capacity, uint32_t* count) {
+  return guarded([&] {
+    if (report == nullptr) return failed_pointer("tarpon_report_ranks", "report");
+    if (count == nullptr) return failed_pointer("tarpon_report_ranks", "count");
+    if (ranks == nullptr && capacity > 0) return failed_pointer("tarpon_report_ranks", "ranks");
+    const std::vector<Rank>* const list = list_of(report->report, which);
+    if (list == nullptr) {
+      return failed(TARPON_ERROR_INVALID_ARGUMENT,
+                    fmt::format("tarpon_report_ranks: list {}: give a tarpon_rank_list", which));
+    }
+    *count = static_cast<uint32_t>(list->size());
+    std::copy_n(list->begin(), std::min<std::size_t>(capacity, list->size()), ranks);
     return kOk;
   });
 }

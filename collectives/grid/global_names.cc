@@ -1,5 +1,6 @@
 #include "collectives/grid/global_names.h"
 
+#include <algorithm>
 #include <cctype>
 #include <string_view>
 
@@ -80,6 +81,7 @@ std::vector<Rank> global_ranks(const std::vector<Rank>& part, const std::vector<
   for (const Rank rank : part) {
     if (rank < ranks.size()) global.push_back(ranks[rank]);
   }
+  std::sort(global.begin(), global.end());
   return global;
 }
 

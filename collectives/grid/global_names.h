@@ -12,7 +12,7 @@ namespace tarpon::grid {
 /// ("ranks 1, 2 and 3", "ranks 1, 2 and 40 more") all ranks are; counts stay.
 std::string global_text(const std::string& text, const std::vector<Rank>& ranks);
 
-/// `part` with each rank r exchanged for ranks[r].
+/// `part` with each rank r exchanged for ranks[r], in rising order.
 std::vector<Rank> global_ranks(const std::vector<Rank>& part, const std::vector<Rank>& ranks);
 
 }  // namespace tarpon::grid

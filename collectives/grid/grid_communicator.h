@@ -71,6 +71,7 @@ class GridCommunicator final : public Communicator {
   Rank rank() const override;
   std::uint32_t world_size() const override;
   const std::vector<RankInfo>& ranks() const override;
+  std::uint32_t mask_bit(Rank rank) const override { return parts_->layout.host_of(rank); }
   std::uint32_t slot_bytes() const override;
   const std::string& shrunk_slots() const override;
   const std::string& multicast() const override;

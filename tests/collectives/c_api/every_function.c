@@ -158,6 +158,11 @@ static void as_rank(uint32_t rank, const char* meet) {
   REQUIRE(tarpon_allreduce(job, &arguments, &report) == TARPON_ERROR_NO_RESULT);
   REQUIRE(tarpon_report_summary(report, &summary) == TARPON_OK);
   REQUIRE(summary.status == TARPON_STATUS_PEER_DEAD && summary.blamed == 4);
+  {
+    uint32_t blamed[2] = {0, 0}, count = 0;
+    REQUIRE(tarpon_report_ranks(report, TARPON_BLAMED, blamed, 2, &count) == TARPON_OK);
+    REQUIRE(count == 1 && blamed[0] == 2 && tarpon_mask_bit(job, 2) == 2);
+  }
   tarpon_report_free(report);
   REQUIRE(tarpon_shrink(job, SECONDS(20), &fresh) == TARPON_OK);
   tarpon_communicator_free(job);
