@@ -15,7 +15,7 @@ from .blocks import Block
 from .library import TarponError
 from .threads import Latch, callbacks, run_pytorch
 
-MAX_RANKS = 64
+MAX_RANKS = 4096
 
 Ended = Callable[["Call"], None]
 
@@ -26,10 +26,14 @@ def check_rank(name: str, rank: int, world_size: int) -> None:
         raise TarponError(f"{name} {rank} of {world_size} ranks: give one from 0 to {world_size - 1}")
 
 
-def ranks_of(mask: int) -> List[int]:
+def _ranks_in(handle: ctypes.c_void_p, which: int, mask: int) -> Tuple[int, ...]:
+    """The ranks of one of a report's lists, whose mask is given."""
     if mask == 0:  # nearly always
-        return []
-    return [rank for rank in range(MAX_RANKS) if mask >> rank & 1]
+        return ()
+    ranks, count = (ctypes.c_uint32 * MAX_RANKS)(), ctypes.c_uint32()
+    report_ranks = lib.library().tarpon_report_ranks
+    lib.check(report_ranks(handle, which, ranks, MAX_RANKS, ctypes.byref(count)))
+    return tuple(ranks[: count.value])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,9 +88,9 @@ def _read_report(handle: ctypes.c_void_p) -> Report:
         bound=summary.bound_us / 1e6,
         lost_fraction=summary.lost_fraction,
         lost_in_network=summary.lost_in_network,
-        late_ranks=tuple(ranks_of(summary.late_ranks)),
-        blamed=tuple(ranks_of(summary.blamed)),
-        void_shards=tuple(ranks_of(summary.void_shards)),
+        late_ranks=_ranks_in(handle, lib.LATE_RANKS, summary.late_ranks),
+        blamed=_ranks_in(handle, lib.BLAMED, summary.blamed),
+        void_shards=_ranks_in(handle, lib.VOID_SHARDS, summary.void_shards),
         nonfinite=summary.nonfinite != 0,
         text=library.tarpon_report_text(handle).decode(errors="replace"),
     )

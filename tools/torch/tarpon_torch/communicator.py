@@ -14,7 +14,7 @@ import torch
 
 from . import jobs
 from . import library as lib
-from .calls import MAX_RANKS, Call, Outcome, Report, ranks_of
+from .calls import MAX_RANKS, Call, Outcome, Report
 from .collectives import Collectives
 from .handle import GOODBYE_SECONDS, ClosedError, Handle, close_all
 from .library import TarponError, microseconds
@@ -25,6 +25,9 @@ from .settings import Settings, connect_terms
 BOUNDED_TYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 _KEY = "tarpon"
+
+# No communicator is split from one of more ranks.
+MAX_OF_ONE = 64
 
 # All ranks are there when they split: the deadline of a rank that then fails alone.
 _SPLIT_SECONDS = 30.0
@@ -61,6 +64,8 @@ class Communicator:
         library = lib.library()
         self.rank: int = handle.use(library.tarpon_rank)
         self.world_size: int = handle.use(library.tarpon_world_size)
+        # A mask has a bit for each rank; of more than 64 ranks, for each host.
+        self._bits = [handle.use(library.tarpon_mask_bit, rank) for rank in range(self.world_size)]
         self.collectives = Collectives(self.rank, self.world_size)
         self.messages = Messages(handle, self.world_size)
         self.left_out: str = handle.use(library.tarpon_left_out).decode(errors="replace")
@@ -128,7 +133,7 @@ class Communicator:
                 handle.split(parent, ranks, number, min(timeout, _SPLIT_SECONDS))
                 return Communicator(handle, settings)
             _connect(options, place, handle)
-            if place.job is None or not shares_job:
+            if place.job is None or not shares_job or world_size > MAX_OF_ONE:
                 return Communicator(handle, settings)
             return Communicator(
                 handle, settings, jobs.offer(place.job, handle, rank, world_size)
@@ -237,7 +242,7 @@ class Communicator:
             lib.Loss,
             lost_fraction=lost,
             nonfinite=int(nonfinite),
-            late_ranks=sum(1 << rank for rank in set(late_ranks)),
+            late_ranks=sum(1 << bit for bit in {self._bits[rank] for rank in late_ranks}),
             digest=digest,
         )
         verdict = lib.sized(lib.StepVerdict)
@@ -253,13 +258,16 @@ class Communicator:
             decision=("apply", "skip", "halt")[verdict.verdict],
             decided_by=verdict.decided_by,
             lost_fraction=verdict.lost_fraction,
-            reporters=tuple(ranks_of(verdict.reporters)),
-            rejoin=tuple(ranks_of(verdict.rejoin)),
-            differing=tuple(ranks_of(verdict.differing)),
-            gone=tuple(ranks_of(verdict.gone)),
-            late=tuple(ranks_of(verdict.late)),
+            reporters=self._ranks_of(verdict.reporters),
+            rejoin=self._ranks_of(verdict.rejoin),
+            differing=self._ranks_of(verdict.differing),
+            gone=self._ranks_of(verdict.gone),
+            late=self._ranks_of(verdict.late),
             detail=verdict.detail.decode(errors="replace"),
         )
+
+    def _ranks_of(self, mask: int) -> Tuple[int, ...]:
+        return tuple(rank for rank, bit in enumerate(self._bits) if mask >> bit & 1) if mask else ()
 
     def resync(self, tensor: torch.Tensor, root: int, deadline: float) -> None:
         """Gives `tensor` (contiguous) the value that it has on `root`. All ranks call it."""

@@ -14,6 +14,8 @@ NO_RESULT = 8
 
 FLOAT32, FLOAT64, INT32, INT64, FLOAT16, BFLOAT16, INT8, UINT8, INT16 = range(9)
 UINT16, UINT32, UINT64 = range(9, 12)
+# tarpon_rank_list
+LATE_RANKS, BLAMED, VOID_SHARDS = range(3)
 SUM, AVG, MIN, MAX, PROD = range(5)
 BAND, BOR, BXOR = 5, 6, 7
 EXACT, BOUNDED = 0, 1
@@ -210,6 +212,7 @@ _PROTOTYPES = {
     "tarpon_check_environment": (_INT, [_place(Options)]),
     "tarpon_rank": (ctypes.c_uint32, [_HANDLE]),
     "tarpon_world_size": (ctypes.c_uint32, [_HANDLE]),
+    "tarpon_mask_bit": (ctypes.c_uint32, [_HANDLE, ctypes.c_uint32]),
     "tarpon_allreduce_start": (_INT, [_HANDLE, _place(Arguments), _place(_HANDLE)]),
     "tarpon_collective_start": (
         _INT,
@@ -224,6 +227,16 @@ _PROTOTYPES = {
     "tarpon_wait": (_INT, [_HANDLE, _place(_HANDLE)]),
     "tarpon_call_free": (None, [_HANDLE]),
     "tarpon_report_summary": (_INT, [_HANDLE, _place(Summary)]),
+    "tarpon_report_ranks": (
+        _INT,
+        [
+            _HANDLE,
+            ctypes.c_uint32,
+            ctypes.POINTER(ctypes.c_uint32),
+            ctypes.c_uint32,
+            _place(ctypes.c_uint32),
+        ],
+    ),
     "tarpon_report_text": (_TEXT, [_HANDLE]),
     "tarpon_report_free": (None, [_HANDLE]),
     "tarpon_behind": (_INT, [_HANDLE, ctypes.c_uint32, _place(ctypes.c_uint32)]),
