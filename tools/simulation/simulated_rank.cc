@@ -288,10 +288,11 @@ void SimulatedRank::learn_usual() {
   constexpr int kCalls = 50;  // so many make a bound
   for (std::uint64_t bytes = 1; bytes / 2 <= longest_; bytes *= 2) {
     const CallKind plain{.bytes = bytes};
-    CallKind coded = plain, over_hosts = plain, scatter = plain;
+    CallKind coded = plain, over_hosts = plain, scatter = plain, gather = plain;
     coded.coded = over_hosts.over_hosts = true;
-    scatter.gathers = false;
-    for (const CallKind& kind : {plain, coded, over_hosts, scatter}) {
+    scatter.collective = Collective::reduce_scatter;
+    gather.collective = Collective::all_gather;
+    for (const CallKind& kind : {plain, coded, over_hosts, scatter, gather}) {
       const BoundSample sample{.kind = kind,
                                .elapsed = usual_,
                                .stages = {usual_ * 6 / 10, usual_},

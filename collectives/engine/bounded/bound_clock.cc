@@ -79,7 +79,7 @@ HoldPolicy BoundClock::hold_policy(const CallBound& bound,
   }
   // A target that has grown changes no budget of steps.
   const double target = std::min(call_.mechanisms.loss_target, call_.bounds.loss_target());
-  const int stages = call_.kind.gathers ? 2 : 1;
+  const int stages = call_.kind.gathers() ? 2 : 1;
   HoldPolicy hold{.above = LossBudget::usual(target).skip_above / stages,
                   .grace = std::max(kLeastGrace, bound.whole / 4)};
   hold.until[kGather] = call_.deadline - std::min(work_left(), bound.whole / 2);

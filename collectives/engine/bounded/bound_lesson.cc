@@ -71,7 +71,7 @@ void BoundLesson::teach(Time began, Time now) {
   const Duration after_gather = sample_->elapsed - std::min(sample_->elapsed, gather);
   sample_->gather = std::min(gather, delivered) - scatter + after_gather;
   // Without a gather the rest is the wait for the owners, some of which may be late.
-  if (!sample_->kind.gathers) sample_->gather = Duration::zero();
+  if (!sample_->kind.gathers()) sample_->gather = Duration::zero();
   call_.bounds.learn(*sample_, call_.arguments.bound_rule, call_.arguments.bound);
 }
 

@@ -17,16 +17,19 @@ constexpr Duration kLongestOverrun = 4ms;
 
 }  // namespace
 
-TarCall::TarCall(const Setting& setting, std::shared_ptr<PendingCall> call,
+TarCall::TarCall(const Setting& setting, const std::shared_ptr<PendingCall>& call,
                  std::unique_ptr<Coding> coding, Endpoint& endpoint, Time submitted, Time now)
-    : TarCall(setting, std::move(call), std::move(coding), endpoint, submitted, now, nullptr) {
+    : TarCall(setting, call, std::move(coding), endpoint, submitted, now, nullptr) {
   open(specify(now), signature(), now);
 }
 
-TarCall::TarCall(const Setting& setting, std::shared_ptr<PendingCall> call,
+TarCall::TarCall(const Setting& setting, const std::shared_ptr<PendingCall>& call,
                  std::unique_ptr<Coding> coding, Endpoint& endpoint, Time submitted, Time now,
                  const OverHosts* hosts)
-    : RunningCall(setting, std::move(call), endpoint, submitted, now),
+    : ClockedCall(setting, call, endpoint, submitted, now,
+                  kind_of(setting, *call, coding != nullptr, hosts != nullptr),
+                  // Decoding takes about as long as encoding took.
+                  coding != nullptr ? 2 * (now - setting.began) : Duration::zero()),
       coding_(std::move(coding)),
       layout_(hosts != nullptr
                   ? hosts->layout
@@ -37,15 +40,6 @@ TarCall::TarCall(const Setting& setting, std::shared_ptr<PendingCall> call,
                                setting.slot_bytes)),
       near_(hosts == nullptr ? nullptr : &hosts->near),
       reducer_(reducer_shape(call_->report.mode, hosts)),
-      clock_(clock_call()),
-      lesson_({.bounds = *setting.bounds,
-               .endpoint = endpoint_,
-               .handle = handle(),
-               .arguments = call_->arguments,
-               .clock = clock_,
-               .rank = setting.rank,
-               .world = setting.world,
-               .absent = setting.absent}),
       output_({.arguments = call_->arguments,
                .layout = layout_,
                .reducer = reducer_,
@@ -56,10 +50,7 @@ TarCall::TarCall(const Setting& setting, std::shared_ptr<PendingCall> call,
                .work = work_}) {
   Report& report = call_->report;
   report.algorithm = near_ != nullptr ? Algorithm::hosts : Algorithm::tar;
-  if (report.mode == Mode::bounded) {
-    report.rescale = setting.mechanisms.rescale;
-    report.epoch = setting.epoch.number;
-  }
+  if (report.mode == Mode::bounded) report.rescale = setting.mechanisms.rescale;
   if (coding_) {
     report.coded = CodedBucket{coding_->layout(), coding_->key()};
     if (!coding_->finite()) call_->nonfinite = true;
@@ -104,53 +95,29 @@ Reducer::Shape TarCall::reducer_shape(Mode mode, const OverHosts* hosts) {
   return shape;
 }
 
-BoundClock::Call TarCall::clock_call() {
-  return {.bounds = *setting_.bounds,
-          .mechanisms = setting_.mechanisms,
-          .arguments = call_->arguments,
-          .endpoint = endpoint_,
-          .handle = handle(),
-          .rank = setting_.rank,
-          .world = setting_.world,
-          .kind = {.bytes = bucket_bytes(call_->arguments),
-                   .coded = coding_ != nullptr,
-                   .open = setting_.open,
-                   .over_hosts = near_ != nullptr,
-                   .gathers = layout_.gathers()},
-          // Decoding takes about as long as encoding took.
-          .coding = coding_ ? 2 * (began_ - setting_.began) : Duration::zero(),
-          .submitted = submitted_,
-          .deadline = deadline_,
-          .report = call_->report};
+CallKind TarCall::kind_of(const Setting& setting, const PendingCall& call, bool coded,
+                          bool over_hosts) {
+  const CollectiveParts* const parts = call.arguments.parts.get();
+  return {.bytes = bucket_bytes(call.arguments),
+          .coded = coded,
+          .open = setting.open,
+          .over_hosts = over_hosts,
+          .collective = parts == nullptr ? Collective::allreduce : parts->collective};
 }
 
 OperationSignature TarCall::signature() const {
-  OperationSignature result = common_signature(call_->arguments);
-  result.algorithm = call_->report.algorithm;
-  result.mode = call_->report.mode;
-  result.slot_bytes = static_cast<std::uint16_t>(layout_.slot_bytes());
-  result.epoch = call_->report.epoch;
+  OperationSignature result = clocked_signature(layout_.slot_bytes());
   if (!coding_ && layout_.gathers()) result.shares = call_->arguments.shares.hash();
   result.codec = coding_ ? Codec::hadamard : Codec::none;
   return result;
 }
 
 OperationSpec TarCall::specify(Time now) {
-  const AllreduceArguments& arguments = call_->arguments;
-  OperationSpec spec;
-  spec.tag = arguments.tag;
-  spec.slot_bytes = layout_.slot_bytes();
-  spec.epoch.number = call_->report.epoch;
-  spec.epoch.form = static_cast<std::uint8_t>((setting_.epoch.coded ? TARPON_FORM_CODED : 0) |
-                                              (setting_.epoch.flat ? TARPON_FORM_FLAT : 0));
+  OperationSpec spec = common_spec(layout_.slot_bytes(), now);
   if (coding_) spec.epoch.form_details = static_cast<std::uint16_t>(coding_->layout().stride);
-  spec.deadline = deadline_;
-  spec.bounded = call_->report.mode == Mode::bounded;
   spec.marked = call_->nonfinite;
   spec.asks_if_late = retains();
   spec.awaits_confirmations = !layout_.gathers();
-  spec.began = setting_.began;
-  if (spec.bounded) clock_.plan(spec, now);
   spec.stages.resize(2);
   add_scatter(spec);
   if (layout_.gathers()) add_gather(spec);
@@ -207,31 +174,12 @@ void TarCall::add_gather(OperationSpec& spec) {
 }
 
 void TarCall::on_progress(const Event& event, Time now) {
-  switch (event.kind) {
-    case Event::Kind::stage_closed:
-      if (event.stage == kGather) {
-        gather_complete_ = event.closing == Closing::complete;
-      } else if (event.closing != Closing::complete) {
-        settle_due_ = true;
-        settle_if_due();
-      }
-      return;
-    case Event::Kind::acknowledged:
-      return lesson_.note_delivered(now);  // advance() asks the endpoint itself
-    case Event::Kind::clock:
-      clock_.start(
-          event.at, [this] { return work_left(copies()); }, now);
-      update_limit();
-      return limit_changed(now);
-    case Event::Kind::extended:
-      clock_.extend(event.elapsed, now);
-      update_limit();
-      return limit_changed(now);
-    case Event::Kind::late:
-      late_self_ = true;
-      return update_limit();
-    default:
-      return;  // RunningCall handles the others
+  if (event.kind != Event::Kind::stage_closed) return ClockedCall::on_progress(event, now);
+  if (event.stage == kGather) {
+    gather_complete_ = event.closing == Closing::complete;
+  } else if (event.closing != Closing::complete) {
+    settle_due_ = true;
+    settle_if_due();
   }
 }
 
@@ -302,21 +250,10 @@ std::uint64_t TarCall::left_out() const {
   return near_ == nullptr ? 0 : near_->left_out();
 }
 
-void TarCall::hold(Time now) {
-  if (!clock_.has_started() || late_self_ || now <= clock_.end()) return;
-  clock_.extend(now - clock_.end(), now);
-  update_limit();
-}
-
-/// A bounded call ends at its bound, unless this rank is late.
-void TarCall::update_limit() {
-  limit_ = late_self_ ? deadline_ : std::min(deadline_, clock_.end());
-}
-
 /// Whether the call may end. Peers may still ask for our shard, so they have to confirm it, or it
 /// is copied. Confirmations usually come within the time that the copy would cost.
 bool TarCall::may_finish(Time now) {
-  if (!layout_.gathers()) return may_finish_scatter(now);
+  if (!layout_.gathers()) return may_finish_confirmed(now);
   Time patience = call_->report.mode == Mode::bounded ? settle_at_ : deadline_;
   // The call is over before its bound, because a rank is gone: our shard still has to be sent.
   if (!late_self_ && call_->report.stages[kGather].closing != Closing::bound) {
@@ -339,18 +276,6 @@ bool TarCall::may_finish(Time now) {
   // A bounded call does not wait for ranks that are behind: its shard is not kept for them then.
   return call_->report.mode == Mode::bounded ||
          endpoint_.tags().may_retain(layout_.shards().own.count) || now >= deadline_;
-}
-
-/// The same without a gather. The contributions of this rank go to all owners that take part. A
-/// call that waits for the data of live ranks waits as long for live owners, unless these are so
-/// few that it would not wait for their data.
-bool TarCall::may_finish_scatter(Time now) {
-  const int lacking = std::popcount(endpoint_.view(handle()).unacknowledged());
-  const bool waits = clock_.waits_for_live() && lacking > clock_.tolerated() * (setting_.world - 1);
-  wake_at_ = waits ? clock_.latest(kScatter) : limit_;
-  if (lacking != 0 && now < wake_at_) return false;
-  if (clock_.waits_for_live()) hold(now);
-  return true;
 }
 
 /// Over hosts a rank that was left out fetches the shards of all owners.
@@ -440,10 +365,8 @@ void TarCall::finish(Time now) {
 void TarCall::end_whole(Time now) {
   const bool whole = retained_ && retained_->contributors.size() == reducer_.slots();
   if (late_self_ || confirmed() || !whole) retained_.reset();
-  report_end(now);
+  report_clocked_end(now);
   if (call_->report.mode == Mode::bounded) {
-    const bool held = clock_.has_started() && now - clock_.started() > call_->report.bound;
-    if (!held) call_->report.held = {};
     report_result();
     if (retained_ && !endpoint_.tags().may_retain(retained_->bytes.size())) {
       held_back_by_ = endpoint_.tags().holding_back();
@@ -451,7 +374,7 @@ void TarCall::end_whole(Time now) {
     }
   }
   cut_at_ = cut_at();
-  if (!late_self_ && !waited_in_vain_) lesson_.take(call_->report);
+  take_lesson();
   close(std::move(retained_), absent());
 }
 
@@ -472,23 +395,6 @@ void TarCall::report_result() {
       .fill();
   if (!layout_.gathers()) report_late_begin();
   report_nonfinite();
-}
-
-/// Corrects the report of a reduce_scatter that this rank began after its bound, and whose data was
-/// gone: this rank was late, not the others.
-void TarCall::report_late_begin() {
-  Report& report = call_->report;
-  const bool behind = clock_.has_started() && began_ > after(clock_.started(), report.bound);
-  // Where the others wait for live ranks, they may have got all of this rank's data.
-  const bool gone = report.stages[kScatter].closing == Closing::given_up;
-  const bool late = behind && (gone || !clock_.waits_for_live());
-  if (report.status != Status::partial || !late) return;
-  report.status = Status::late_self;
-  std::erase_if(report.late_ranks, [&](Rank rank) { return (gone_ & bit(rank)) == 0; });
-  report.late_ranks.push_back(setting_.rank);
-  std::sort(report.late_ranks.begin(), report.late_ranks.end());
-  report.causes.late_ranks += report.causes.of_network();
-  report.causes.cut = report.causes.network = report.causes.at_owner = 0;
 }
 
 /// A rank for which no peer waited has no data in the result: a mark that it alone knows does not

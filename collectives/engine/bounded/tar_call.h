@@ -1,21 +1,17 @@
 // A running call that may be bounded. It runs exact if it calibrates a bound. Its schedule is TAR.
 //
-// A bounded reduce_scatter is the first stage of one: its second stage is empty. Nothing is
-// retained for late ranks. Instead the call stays until live ranks have this rank's contributions,
-// within its bound.
+// A bounded reduce_scatter is the first stage of one: its second stage is empty.
 #pragma once
 
 #include <memory>
 #include <optional>
 #include <vector>
 
-#include "collectives/engine/bounded/bound_clock.h"
-#include "collectives/engine/bounded/bound_lesson.h"
 #include "collectives/engine/bounded/call_layout.h"
+#include "collectives/engine/bounded/clocked_call.h"
 #include "collectives/engine/bounded/output_completion.h"
 #include "collectives/engine/bounded/reducer.h"
 #include "collectives/engine/call/buffers.h"
-#include "collectives/engine/call/running_call.h"
 #include "collectives/engine/coded/coding.h"
 
 namespace tarpon {
@@ -36,13 +32,13 @@ class NearData {
   virtual const HostSums& sums() const = 0;
 };
 
-class TarCall : public RunningCall {
+class TarCall : public ClockedCall {
  public:
   /// Opens the operation on `endpoint`, as its last step. `coding`: the encoded bucket of a coded
   /// call, else null. `submitted` is when the caller asked. Throws std::bad_alloc if a buffer of
   /// the call is refused.
-  TarCall(const Setting& setting, std::shared_ptr<PendingCall> call, std::unique_ptr<Coding> coding,
-          Endpoint& endpoint, Time submitted, Time now);
+  TarCall(const Setting& setting, const std::shared_ptr<PendingCall>& call,
+          std::unique_ptr<Coding> coding, Endpoint& endpoint, Time submitted, Time now);
   ~TarCall() override;
 
  protected:
@@ -53,9 +49,9 @@ class TarCall : public RunningCall {
     NearData& near;             // outlives the call
   };
   /// The derived class opens the operation, as the last step of its constructor.
-  TarCall(const Setting& setting, std::shared_ptr<PendingCall> call, Endpoint& endpoint,
+  TarCall(const Setting& setting, const std::shared_ptr<PendingCall>& call, Endpoint& endpoint,
           Time submitted, Time now, const OverHosts& hosts)
-      : TarCall(setting, std::move(call), nullptr, endpoint, submitted, now, &hosts) {}
+      : TarCall(setting, call, nullptr, endpoint, submitted, now, &hosts) {}
 
   OperationSpec specify(Time now);
   OperationSignature signature() const;
@@ -69,29 +65,27 @@ class TarCall : public RunningCall {
   std::vector<BufferSink>& gather() { return gather_; }
   const BoundClock& clock() const { return clock_; }
   bool is_late() const { return late_self_; }
-  /// Live ranks have kept the call waiting until `now`: it ends later by as much.
-  void hold(Time now);
 
  private:
   /// `hosts`: of a call over hosts, else null.
-  TarCall(const Setting& setting, std::shared_ptr<PendingCall> call, std::unique_ptr<Coding> coding,
-          Endpoint& endpoint, Time submitted, Time now, const OverHosts* hosts);
+  TarCall(const Setting& setting, const std::shared_ptr<PendingCall>& call,
+          std::unique_ptr<Coding> coding, Endpoint& endpoint, Time submitted, Time now,
+          const OverHosts* hosts);
   Reducer::Shape reducer_shape(Mode mode, const OverHosts* hosts);
-  BoundClock::Call clock_call();
+  static CallKind kind_of(const Setting& setting, const PendingCall& call, bool coded,
+                          bool over_hosts);
   void add_scatter(OperationSpec& spec);
   Source& contribution_to(const TarShards::Shard& shard);
   void add_gather(OperationSpec& spec);
 
   void finish(Time now) override;
-  void released(Time now) override { lesson_.teach(began_, now); }
-  void update_limit();
   std::optional<Time> cut_at() const;
+  Duration closing_work() const override { return work_left(copies()); }
 
   Duration work_left(bool with_copy) const;
   void close_for_work(Time now);
   bool retains() const;
   bool may_finish(Time now);
-  bool may_finish_scatter(Time now);
   Duration settling(Time now) const;
   bool serves_afterwards() const;
   bool confirmed() const;
@@ -102,7 +96,6 @@ class TarCall : public RunningCall {
   void retain();
   void end_whole(Time now);
   void report_result();
-  void report_late_begin();
   void report_nonfinite();
   std::uint64_t absent() const;
   std::uint64_t left_out() const;
@@ -116,13 +109,10 @@ class TarCall : public RunningCall {
   Reducer reducer_;
   std::vector<BufferSource> scatter_;
   std::vector<BufferSink> gather_;
-  BoundClock clock_;
-  BoundLesson lesson_;
   OutputCompletion output_;
   std::unique_ptr<Retained> retained_;  // our shard, until the endpoint keeps it
   Time whole_since_ = kNever;           // when the result was complete, or closed by its bound
   Time settle_at_ = kNever;             // until then confirmations may save the copy of our shard
-  bool late_self_ = false;              // a peer has ended this bounded call without us
   bool asks_peers_ = false;             // whether they have ended this bounded call without us
   bool gather_complete_ = false;
   bool settle_due_ = false;  // the scatter has closed, and something is missing

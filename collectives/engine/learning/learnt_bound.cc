@@ -46,7 +46,7 @@ std::optional<LearntBound::Known> LearntBound::nearest(const BoundedCall& call,
       for (std::size_t distance = 0; distance <= farthest; ++distance) {
         for (const bool larger : {false, true}) {
           const Series* series = find({larger ? kind.bytes << distance : kind.bytes >> distance,
-                                       coded, open, kind.over_hosts, kind.gathers});
+                                       coded, open, kind.over_hosts, kind.collective});
           if (series == nullptr || !fits(*series)) continue;
           return Known{series, others * scaled(kind.bytes),
                        coded == kind.coded ? 0 : to_seconds(call.coding)};
@@ -69,7 +69,7 @@ Duration LearntBound::whole(const BoundedCall& call, Duration left) const {
 
 /// Encoding comes before the scatter, decoding after it.
 Duration LearntBound::gather(const BoundedCall& call, Duration whole) const {
-  if (!call.kind.gathers) return Duration::zero();
+  if (!call.kind.gathers()) return Duration::zero();
   const auto known =
       nearest(call, kNearestClasses, [](const Series& series) { return !series.gather.empty(); });
   if (!known) return std::min(std::max(kLeastGather, whole / 10), whole / 2);
