@@ -1,5 +1,5 @@
 // The arguments of the collectives beside AllReduce, and of messages. All of them run exact:
-// repaired until complete. reduce_scatter may run bounded.
+// repaired until complete. reduce_scatter and all_gather may run bounded.
 //
 // Parts. A collective that collects or distributes works on a buffer with a part for each rank, in
 // the order of ranks: `count` elements each, or counts[r] elements for rank r. A part may be empty.
@@ -45,6 +45,14 @@
 // rank ends as Status::late_self, its part holds what had come. Calls run uncoded, and go to each
 // rank over the network also where ranks share a host.
 //
+// Bounded all_gather: of any elements, in calls that ask for it. The call ends within its bound.
+// What has not come by then stays in the output as it was before the call: a caller that gathers
+// parameters keeps the previous ones. The own part is always there. In `Report::runs` an element
+// has one contributor, the rank of its part, or none. Missing elements and lost shares count all
+// parts together, `void_shards` are ranks of whose parts nothing came, and all loss is of stage 1.
+// The rest is as in a bounded reduce_scatter: what a call without `bound` waits for, late ranks,
+// and hosts. No rank looks for NaN.
+//
 // Memory beside the buffers: of reduce at the root (ranks - 2) times `count` elements at most, of
 // reduce_scatter (ranks - 2) times this rank's part; as much of it is touched as comes early. Of
 // all_to_all in place a copy of the input.
@@ -81,7 +89,7 @@ struct CollectiveArguments {
   CustomFunction custom = {};         // used if `function` is custom
   std::uint32_t tag = 0;    // as AllreduceArguments::tag; one order with AllReduce. Of messages:
                             // below kMessageTags
-  Mode mode = Mode::exact;  // of reduce_scatter; else exact
+  Mode mode = Mode::exact;  // of reduce_scatter and all_gather; else exact
   std::optional<Duration> bound = std::nullopt;  // as AllreduceArguments::bound; if bounded
   Duration deadline = 10s;                       // hard, from the call on
   std::string refusal = {};                      // as AllreduceArguments::refusal

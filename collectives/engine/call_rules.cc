@@ -20,6 +20,7 @@ std::optional<Refusal> CallRules::refusal(const CallArguments& arguments) const 
 bool CallRules::looks_nonfinite(const CallArguments& arguments) const {
   if (!mechanisms_.nonfinite || world_ == 1) return false;
   if (arguments.follows || !may_run_bounded(arguments) || refusal(arguments)) return false;
+  if (arguments.parts && !reduces(arguments.parts->collective)) return false;
   // Encoding finds NaN and infinity as well.
   if (mechanisms_.codec == CodecRule::on && can_be_coded(arguments)) return false;
   return !reduce_kernels(arguments.type, arguments.function)

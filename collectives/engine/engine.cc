@@ -7,6 +7,7 @@
 #include <new>
 #include <utility>
 
+#include "collectives/engine/bounded/gather_call.h"
 #include "collectives/engine/bounded/tar_call.h"
 #include "collectives/engine/coded/encoding.h"
 #include "collectives/engine/exact/scheduled_call.h"
@@ -231,6 +232,11 @@ void Engine::open(const UnbegunCalls::Waiting& next, Time now) {
   if (!may_run_bounded(arguments)) {
     running_.push_back(std::make_unique<ScheduledCall>(std::move(setting), next.call, endpoint_,
                                                        next.submitted, now));
+    return;
+  }
+  if (arguments.parts && arguments.parts->collective == Collective::all_gather) {
+    running_.push_back(std::make_unique<GatherCall>(std::move(setting), next.call, endpoint_,
+                                                    next.submitted, now));
     return;
   }
   running_.push_back(std::make_unique<TarCall>(std::move(setting), next.call,

@@ -183,12 +183,15 @@ TEST_P(CollectiveResults, in_place) {
   });
 }
 
-TEST_P(CollectiveResults, reduce_scatter__bounded) {
+TEST_P(CollectiveResults, bounded__has_the_same_results_in_time) {
   const Ranks& ranks = ranks_;
   ASSERT_EQ(ranks.size(), kRanks);
   on_all(kRanks, [&](Rank rank) {
     for (const Case& one : cases()) {
-      if (one.collective != Collective::reduce_scatter) continue;
+      if (one.collective != Collective::reduce_scatter &&
+          one.collective != Collective::all_gather) {
+        continue;
+      }
       const Floats in = one.in(rank), wanted = one.out(rank);
       Floats out(wanted.size(), -1.0f);
       CollectiveArguments call = one.arguments();
@@ -200,7 +203,8 @@ TEST_P(CollectiveResults, reduce_scatter__bounded) {
       expect_complete(report);
       EXPECT_EQ(report->mode, Mode::bounded);
       EXPECT_EQ(report->algorithm, Algorithm::tar);
-      EXPECT_EQ(out, wanted) << "rank " << rank << ", " << one.total() << " elements";
+      EXPECT_EQ(out, wanted) << name(one.collective) << ", rank " << rank << ", " << one.total()
+                             << " elements";
     }
     const auto closed = ranks[rank]->close(20s);
     EXPECT_TRUE(closed) << closed.error().message;

@@ -5,7 +5,7 @@
 namespace tarpon {
 namespace {
 
-/// Of a reduce_scatter: the part of each rank, in elements.
+/// Of a reduce_scatter or an all_gather: the part of each rank, in elements.
 TarShards shards_of(const CollectiveParts& parts, std::uint16_t world, Rank rank) {
   TarShards shards{.own = parts.parts[rank], .others = {}};
   for (std::uint16_t distance = 1; distance < world; ++distance) {

@@ -1,5 +1,5 @@
 // Where the shards of a TAR call lie: in the caller's buffers, or in the coded bucket. Those of a
-// reduce_scatter are its parts.
+// reduce_scatter and an all_gather are their parts.
 //
 // A value. Not thread-safe.
 #pragma once
@@ -57,7 +57,7 @@ class CallLayout {
   std::uint32_t element_bytes() const { return element_bytes_; }
   /// Length of the result in the unit of runs: elements of the result, or of the coded bucket.
   std::uint64_t positions() const { return positions_; }
-  /// Whether the shards of other owners belong to the result: not in a reduce_scatter.
+  /// Whether a gather follows the scatter: in an AllReduce alone.
   bool gathers() const { return gathers_; }
   /// Elements of the bucket that the result has.
   Range elements() const { return elements_; }

@@ -57,7 +57,9 @@ std::string wrong_shape(const CollectiveArguments& call, std::uint32_t world, Ra
   if (call.mode > Mode::bounded) {
     return fmt::format("mode {} is unknown", static_cast<unsigned>(call.mode));
   }
-  if (call.mode == Mode::bounded && call.collective != Collective::reduce_scatter) {
+  const bool has_bounded_form =
+      call.collective == Collective::reduce_scatter || call.collective == Collective::all_gather;
+  if (call.mode == Mode::bounded && !has_bounded_form) {
     return "it runs exact alone; give mode exact";
   }
   return wrong_counts(call, world, rank);
@@ -104,6 +106,13 @@ bool too_many(const CollectiveArguments& call, std::uint32_t world) {
 }
 
 }  // namespace
+
+bool may_run_bounded(const CallArguments& arguments) {
+  if (arguments.parts && arguments.parts->collective == Collective::all_gather) {
+    return arguments.mode == Mode::bounded;
+  }
+  return may_run_bounded(static_cast<const AllreduceArguments&>(arguments));
+}
 
 bool overlap(const void* a, std::uint64_t a_bytes, const void* b, std::uint64_t b_bytes) {
   const auto first = reinterpret_cast<std::uintptr_t>(a);

@@ -54,4 +54,8 @@ struct CallArguments : AllreduceArguments {
   }
 };
 
+/// The same of any collective. An all_gather adds nothing, so that it may be bounded with elements
+/// of any type.
+bool may_run_bounded(const CallArguments& arguments);
+
 }  // namespace tarpon

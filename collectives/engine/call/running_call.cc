@@ -50,7 +50,7 @@ std::size_t report_index(std::size_t stage) {
 
 }  // namespace
 
-Mode effective_mode(const AllreduceArguments& arguments, std::uint32_t number) {
+Mode effective_mode(const CallArguments& arguments, std::uint32_t number) {
   if (number < Bounds::calibration(arguments.bound_rule)) return Mode::exact;
   return may_run_bounded(arguments) ? Mode::bounded : Mode::exact;
 }

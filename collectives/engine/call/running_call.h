@@ -230,6 +230,6 @@ class RunningCall {
 
 /// Whether operation `number` of its tag runs exact or bounded: the first ones may run exact to
 /// calibrate.
-Mode effective_mode(const AllreduceArguments& arguments, std::uint32_t number);
+Mode effective_mode(const CallArguments& arguments, std::uint32_t number);
 
 }  // namespace tarpon

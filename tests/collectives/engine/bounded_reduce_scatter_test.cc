@@ -265,10 +265,10 @@ TEST_F(BoundedReduceScatter, wrong_arguments__are_named) {
   call.bound = 20s;
   EXPECT_EQ(refusal(call), "reduce_scatter: the bound of 20 s is above the deadline of 10 s");
   call.bound = std::nullopt;
-  call.collective = Collective::all_gather;
-  EXPECT_EQ(refusal(call), "all_gather: it runs exact alone; give mode exact");
+  call.collective = Collective::gather;
+  EXPECT_EQ(refusal(call), "gather: it runs exact alone; give mode exact");
   call.mode = static_cast<Mode>(7);
-  EXPECT_EQ(refusal(call), "all_gather: mode 7 is unknown");
+  EXPECT_EQ(refusal(call), "gather: mode 7 is unknown");
 }
 
 TEST_F(BoundedReduceScatter, dead_rank__its_contributions_are_missing_and_no_rank_waits) {
