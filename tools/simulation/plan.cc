@@ -148,9 +148,11 @@ SimulatedCall draw_call(const SimulationPlan& plan, Random& random, Random* late
   return call;
 }
 
-/// Makes an exact call another collective, and a bounded one a reduce_scatter.
-void draw_collective(Random& random, std::uint32_t ranks, SimulatedCall& call) {
+/// Makes an exact call another collective, and a bounded one `bounded`.
+void draw_collective(Random& random, std::uint32_t ranks, SimulatedCall& call,
+                     Collective bounded = Collective::reduce_scatter) {
   CollectiveArguments shape;
+  shape.collective = bounded;
   if (!call.bounded) {
     // Messages came later: draw_message().
     constexpr auto kLast = static_cast<std::uint64_t>(Collective::all_to_all);
@@ -250,6 +252,7 @@ std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
   Random collectives(plan.seed ^ 0x636f6c6c656374);
   Random pairs(plan.seed ^ 0x7061697273);
   Random scatters(plan.seed ^ 0x73636174746572);
+  Random gathers(plan.seed ^ 0x676174686572);
   std::vector<ShareLearner> learners;  // by sequence
   for (std::uint32_t i = 0; plan.learns_shares && i < plan.tags; ++i) {
     learners.emplace_back(plan.seed * 8 + i, plan.ranks);
@@ -304,6 +307,9 @@ std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
       const std::uint64_t drawn = call.count;
       draw_collective(scatters, plan.ranks, call);
       call.nonfinite = call.nonfinite && spoilt_element(plan, drawn) < call.count;
+    } else if (may_scatter && plan.draws_bounded_gathers && gathers.chance(0.5)) {
+      draw_collective(gathers, plan.ranks, call, Collective::all_gather);
+      call.nonfinite = false;  // no rank looks for NaN in parts
     } else if (by_hosts && call.bounded && call.shares.even()) {
       call.algorithm = Algorithm::hosts;
     }
@@ -489,6 +495,7 @@ SimulationPlan plan_simulation(std::uint64_t seed, const FaultSet& allowed) {
   // A job whose order is fixed refuses learnt shares.
   plan.learns_shares = plan.mechanisms.rotation && draw_learnt_shares(seed, plan.ranks);
   plan.draws_collectives = seed >= kFirstSeedOfCollectives && !plan.learns_shares;
+  plan.draws_bounded_gathers = plan.draws_collectives && seed >= kFirstSeedOfBoundedGathers;
   plan.host_place_bytes = draw_host(seed);
   plan.hosts = draw_hosts(seed, plan.ranks);
   plan.fresh_tags = draw_fresh_tags(seed);

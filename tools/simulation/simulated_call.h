@@ -61,8 +61,12 @@ struct SimulatedCall {
   /// Whether `rank` makes the call: of a message only its sender and its receiver do.
   bool takes_part(Rank rank) const { return (ranks_of_tag(tag) & bit(rank)) != 0; }
 
-  /// Whether it is a bounded reduce_scatter.
-  bool scatters() const { return bounded && !parts.empty(); }
+  /// Whether it is a bounded reduce_scatter or all_gather.
+  bool has_one_stage() const { return bounded && !parts.empty(); }
+  /// Whether it is a bounded all_gather.
+  bool gathers_parts() const {
+    return has_one_stage() && parts[0].collective == Collective::all_gather;
+  }
 
   /// The elements of the bucket that the output of `rank` has.
   Range output_of(Rank rank) const {

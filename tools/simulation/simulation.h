@@ -81,6 +81,9 @@ inline constexpr std::uint64_t kFirstSeedOfHosts = 40'000'000;
 /// over hosts.
 inline constexpr std::uint64_t kFirstSeedOfCollectives = 50'000'000;
 
+/// Seeds from here on draw bounded all_gathers, in place of bounded AllReduces.
+inline constexpr std::uint64_t kFirstSeedOfBoundedGathers = 60'000'000;
+
 /// Seeds from here on have a secret in 70 % of the plans: packets are keyed or sealed, and forged
 /// ones may change nothing.
 inline constexpr std::uint64_t kFirstSeedOfSecrets = 70'000'000;
@@ -118,6 +121,7 @@ struct SimulationPlan {
   /// HostShape::place_bytes: calls may go by hosts; 0: no ranks share a host.
   bool draws_collectives = false;  // exact calls may be other collectives, bounded ones
                                    // reduce_scatters
+  bool draws_bounded_gathers = false;
   std::uint32_t host_place_bytes = 0;
   std::vector<std::uint8_t> hosts = {};  // by rank: its host
   hosts::HostLayout layout() const { return hosts::HostLayout::by(hosts); }

@@ -57,12 +57,13 @@ class Accounts {
 
   /// The elements of this rank's result that `owner` owns in a call that is not coded.
   Range elements_of(Rank owner) const {
-    if (!call_.scatters()) return owned_.shard(owner);
+    if (!call_.has_one_stage()) return owned_.shard(owner);
+    if (call_.gathers_parts()) return call_.parts[0].parts[owner];
     return owner == rank_ ? Range{0, call_.output_of(rank_).count} : Range{};
   }
   /// Elements of the result.
   std::uint64_t result_count() const {
-    return call_.scatters() ? call_.output_of(rank_).count : arguments_.count;
+    return call_.has_one_stage() ? call_.output_of(rank_).count : arguments_.count;
   }
 
   /// Elements, or positions, of the shard that `rank` owns.
@@ -158,6 +159,9 @@ class Accounts {
     }
     const bool even =
         arguments_.algorithm == Algorithm::tar && arguments_.shares.even() && !arguments_.parts;
+    if (report_.mode == Mode::bounded && call_.gathers_parts()) {
+      return {shard_count(peer) * width, 0};
+    }
     if (even || report_.mode == Mode::bounded) {
       return {shard_count(rank_) * width, shard_count(peer) * width};
     }
@@ -194,6 +198,7 @@ class Accounts {
 
   /// Checks the entry for `peer` against the loss by range.
   std::string judge_loss(Rank peer, const PeerReport& of) const {
+    if (call_.gathers_parts()) return judge_part(peer, of);
     const std::size_t width = element_bytes(arguments_.type);
     std::uint64_t of_peer = 0, of_shard = 0, common = all_ranks(plan_.ranks);
     for (const ContributorRun& run :
@@ -221,6 +226,21 @@ class Accounts {
       return "received not those contributions that are not lost";
     }
     return "";
+  }
+
+  /// The same of an all_gather.
+  std::string judge_part(Rank peer, const PeerReport& of) const {
+    const std::uint64_t part = shard_count(peer);
+    std::uint64_t here = report_.runs.empty() ? part : 0;
+    for (const ContributorRun& run : report_.runs) {
+      if (run.contributors != 0) here += overlap(run, elements_of(peer));
+    }
+    if (of.contributors != (here == part ? bit(peer) : 0)) return "is wrong about its part";
+    const auto& named = report_.void_shards;
+    const bool is_named = std::find(named.begin(), named.end(), peer) != named.end();
+    if (is_named != (part > 0 && here == 0)) return "is wrong about which parts are void";
+    const std::uint64_t came = peer == rank_ ? 0 : here * element_bytes(arguments_.type);
+    return of.bytes_received[kScatter] == came ? "" : "received not what is not lost";
   }
 
   /// Checks what came from a rank of the same host: the results of its slice. The contributions

@@ -47,8 +47,8 @@ class Judge {
     }
     // A caller may follow such an AllReduce with any input. So no part of that input may be in a
     // result.
-    const bool was_behind =
-        call_.bounded && !call_.scatters() && call_.count > 0 && (call_.behind >> rank & 1) != 0;
+    const bool was_behind = call_.bounded && !call_.has_one_stage() && call_.count > 0 &&
+                            (call_.behind >> rank & 1) != 0;
     if (was_behind && !was_only_given_up(rank) && has_result(report) &&
         report.status != Status::late_self) {
       violate(rank, fmt::format("{}, though another rank had ended the call", name(report.status)));
@@ -152,7 +152,7 @@ class Judge {
     const bool learnt = !call_.live && call_.bounded && plan_.usual > Duration::zero();
     if (!learnt || plan_.limited || !has_result(report)) return;
     const bool by_deadline = report.elapsed + 1ms >= call_.deadline;
-    if (by_deadline && call_.scatters() && at_.only_late()) {
+    if (by_deadline && call_.has_one_stage() && at_.only_late()) {
       violate(rank, fmt::format("{}: waited until its deadline", name(report.status)));
     }
     if (!by_deadline && call_.count > 0 && at_.only_late()) {
@@ -246,7 +246,10 @@ class Judge {
     return false;
   }
 
-  bool lacks_one() const { return plan_.loses_victim(); }
+  bool lacks_one() const {
+    const bool gives = !call_.gathers_parts() || call_.parts[0].parts[plan_.victim].count > 0;
+    return plan_.loses_victim() && gives;
+  }
 
   /// The status of a call after healing: nothing is lost any more, except a rank that is gone.
   Status live_status(Rank rank) const {
@@ -270,7 +273,7 @@ std::string describe(const SimulatedCall& call, Rank rank) {
   const bool tar = call.algorithm == Algorithm::tar;
   return fmt::format(
       "tag {} {} {} ({}{}{}{} {} x {}) rank {}", call.tag, call.live ? "live call" : "call",
-      call.number, call.scatters() ? "bounded " : "",
+      call.number, call.has_one_stage() ? "bounded " : "",
       !call.parts.empty() ? name(call.parts[rank].collective)
       : tar               ? ""
                           : name(call.algorithm),

@@ -118,8 +118,9 @@ class Replicas {
 
 void judge_replicas(const SimulationPlan& plan, const SimulatedCall& call,
                     SimulationResult& result) {
-  // Each element of a reduce_scatter is at one rank alone.
-  if (call.bounded && !call.scatters() && !call.mismatched) Replicas(plan, call, result).run();
+  // Each element of a reduce_scatter is at one rank alone. Ranks that keep the previous elements of
+  // an all_gather may differ.
+  if (call.bounded && !call.has_one_stage() && !call.mismatched) Replicas(plan, call, result).run();
 }
 
 }  // namespace tarpon

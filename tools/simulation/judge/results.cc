@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "collectives/engine/schedules/tar_shards.h"
 #include "tools/reference/coded_reference.h"
@@ -32,7 +33,12 @@ class Results {
 
   void run() {
     if (call_.mismatched) return;
-    if (call_.bounded) {
+    if (call_.gathers_parts()) {
+      for (Rank rank = 0; rank < plan_.ranks; ++rank) {
+        if (!has_result(rank)) continue;
+        with_element_type(call_.type, [&](auto zero) { judge_parts<decltype(zero)>(rank); });
+      }
+    } else if (call_.bounded) {
       for (Rank rank = 0; rank < plan_.ranks; ++rank) {
         if (!has_result(rank)) continue;
         with_element_type(call_.type, [&](auto zero) {
@@ -323,6 +329,46 @@ class Results {
       violate(rank, "the report lists what is missing, and nothing is, or the reverse");
     }
     if (report.coded) judge_coded(rank, report);
+  }
+
+  /// Checks a bounded all_gather: an element is that of its rank, or as it was before.
+  template <typename T>
+  void judge_parts(Rank rank) {
+    const Report& report = call_.pending[rank]->report;
+    const std::vector<Range>& parts = call_.parts[0].parts;
+    std::vector<std::uint64_t> missing(plan_.ranks, 0);
+    std::uint64_t next = 0;
+    Rank owner = 0;
+    for (const ContributorRun& run : runs_of(report, call_.count, plan_.ranks)) {
+      if (run.first != next) return violate(rank, "the report's runs have gaps");
+      for (; next < run.first + run.count; ++next) {
+        while (next >= parts[owner].end()) ++owner;
+        const bool here = run.contributors != 0;
+        if (here && !report.runs.empty() && run.contributors != bit(owner)) {
+          return violate(rank, fmt::format("element {} is of {:#x}", next, run.contributors));
+        }
+        if (!here) ++missing[owner];
+        const T got = element_at<T>(call_.outputs[rank], next);
+        const T expected = here             ? element_at<T>(call_.inputs[owner], next)
+                           : call_.in_place ? element_at<T>(call_.inputs[rank], next)
+                                            : T{};
+        if (std::memcmp(&got, &expected, sizeof got) == 0) continue;
+        return violate(rank, fmt::format("element {} is {}, not {}: {}", next, SumOf<T>{got},
+                                         SumOf<T>{expected}, here ? "it came" : "it is missing"));
+      }
+    }
+    if (next != call_.count) violate(rank, "the report's runs do not cover the result");
+    for (Rank of = 0; of < plan_.ranks; ++of) {
+      const bool may_lack = (plan_.loses_victim() && of == plan_.victim) ||
+                            plan_.overflows_unrepaired() || !call_.live;
+      if (missing[of] > 0 && (!may_lack || of == rank)) {
+        violate(rank, fmt::format("lacks elements of rank {}", of));
+      }
+    }
+    const auto lost = std::accumulate(missing.begin(), missing.end(), std::uint64_t{0});
+    if (report.missing != (lost > 0 ? missing : std::vector<std::uint64_t>())) {
+      violate(rank, "the report's sums per rank differ from its runs");
+    }
   }
 
   /// Checks that every element is what the coefficients of exactly those ranks decode to.
