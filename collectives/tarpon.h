@@ -383,8 +383,10 @@ typedef struct tarpon_collective_arguments {
   const char* refusal;           /* as that of tarpon_arguments */
   const uint64_t* output_counts; /* ALL_TO_ALL with `counts`: elements of the part from each rank;
                                     else NULL. In place only where they equal `counts` */
-  uint32_t mode;                 /* tarpon_mode. TARPON_BOUNDED: REDUCE_SCATTER alone; the report
-                                    says what this rank's part lacks */
+  uint32_t mode;                 /* tarpon_mode. TARPON_BOUNDED: REDUCE_SCATTER, of sums and
+                                    averages of floats; the report says what this rank's part
+                                    lacks. ALL_GATHER: missing elements of the output stay as
+                                    they are, and the report lists them */
   uint32_t reserved;             /* 0 */
   int64_t bound_us;              /* bounded: as that of tarpon_arguments */
 } tarpon_collective_arguments;

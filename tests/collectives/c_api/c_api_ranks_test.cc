@@ -117,6 +117,31 @@ TEST_F(CApi, collective__bounded_reduce_scatter) {
   });
 }
 
+TEST_F(CApi, collective__bounded_all_gather_of_integers) {
+  on_both([&](std::size_t rank) {
+    const auto mine = static_cast<std::int32_t>(rank + 1);
+    std::vector<std::int32_t> out(2);
+    tarpon_collective_arguments call{};
+    call.size = sizeof call;
+    call.collective = TARPON_ALL_GATHER;
+    call.input = &mine, call.output = out.data();
+    call.count = 1;
+    call.type = TARPON_INT32;
+    call.deadline_us = 20 * kSecond;
+    call.mode = TARPON_BOUNDED;
+    call.bound_us = 10 * kSecond;
+    tarpon_report* report = nullptr;
+    ASSERT_EQ(tarpon_collective(ranks_[rank], &call, &report), TARPON_OK) << tarpon_error_text();
+    tarpon_summary summary{};
+    summary.size = sizeof summary;
+    ASSERT_EQ(tarpon_report_summary(report, &summary), TARPON_OK);
+    tarpon_report_free(report);
+    EXPECT_EQ(summary.mode, static_cast<std::uint32_t>(TARPON_BOUNDED));
+    EXPECT_EQ(summary.lost_fraction, 0);
+    EXPECT_EQ(out, (std::vector<std::int32_t>{1, 2}));
+  });
+}
+
 TEST_F(CApi, collective__what_makes_no_sense_is_refused_and_later_calls_match) {
   on_both([&](std::size_t rank) {
     float in[4] = {1, 2, 3, 4}, out[4];
