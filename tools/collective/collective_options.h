@@ -78,7 +78,8 @@ struct CollectiveOptions {
 
   bool of_allreduce() const { return row->collective == Collective::allreduce; }
   bool may_be_bounded() const {
-    return of_allreduce() || row->collective == Collective::reduce_scatter;
+    return of_allreduce() || row->collective == Collective::reduce_scatter ||
+           row->collective == Collective::all_gather;
   }
   bool file_form() const { return !input.empty(); }
 };

@@ -24,6 +24,39 @@ std::vector<ExpectedPiece> by_contributors(const ExpectedPiece& whole, const Rep
   return pieces;
 }
 
+/// Of a bounded all_gather: the pieces that came.
+std::vector<ExpectedPiece> pieces_here(const std::vector<ExpectedPiece>& pieces,
+                                       const Report& report) {
+  if (report.runs.empty()) return pieces;
+  std::vector<ExpectedPiece> here;
+  for (const ExpectedPiece& piece : pieces) {
+    for (const ContributorRun& run : report.runs) {
+      const std::uint64_t first = std::max(piece.first, run.first);
+      const std::uint64_t end = std::min(piece.first + piece.count, run.first + run.count);
+      if (run.contributors == 0 || first >= end) continue;
+      ExpectedPiece& part = here.emplace_back(piece);
+      part.first = first;
+      part.count = end - first;
+      part.first_in_input += first - piece.first;
+    }
+  }
+  return here;
+}
+
+/// Of a bounded all_gather: the missing elements that are not as they were before the call.
+std::uint64_t count_changed(std::span<const std::byte> output, std::size_t width,
+                            const Report& report) {
+  std::uint64_t changed = 0;
+  for (const ContributorRun& run : report.runs) {
+    for (std::uint64_t i = run.first; run.contributors == 0 && i < run.first + run.count; ++i) {
+      const std::span<const std::byte> element = output.subspan(i * width, width);
+      const auto stale = std::count(element.begin(), element.end(), kStale);
+      changed += static_cast<std::size_t>(stale) == width ? 0 : 1;
+    }
+  }
+  return changed;
+}
+
 }  // namespace
 
 PatternBuffers::PatternBuffers(const MeasuredCollective& row, Rank rank, std::uint32_t ranks)
@@ -97,12 +130,15 @@ ResultCheck PatternBuffers::check(const Report& report, MissingFill missing) {
   const std::span<const std::byte> output = output_bytes();
   if (row_.collective != Collective::allreduce) {
     std::vector<ExpectedPiece> pieces = expected_output(row_, shape_);
-    if (report.mode == Mode::bounded && !pieces.empty()) {
+    if (report.mode == Mode::bounded && row_.collective == Collective::all_gather) {
+      pieces = pieces_here(pieces, report);
+      result.wrong = count_changed(output, element_bytes(kind_.type), report);
+    } else if (report.mode == Mode::bounded && !pieces.empty()) {
       pieces = by_contributors(pieces.front(), report, shape_.ranks);
     }
-    result.wrong = count_wrong(output, kind_.type, kind_.function, shape_.ranks, pieces,
-                               reduces(row_.collective) && report.algorithm == Algorithm::hosts,
-                               report.rescale);
+    result.wrong += count_wrong(output, kind_.type, kind_.function, shape_.ranks, pieces,
+                                reduces(row_.collective) && report.algorithm == Algorithm::hosts,
+                                report.rescale);
     return result;
   }
   // Of a job of more than 64 ranks a report says what this rank's slice lacks, and not the others.

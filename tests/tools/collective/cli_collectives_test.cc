@@ -85,6 +85,10 @@ TEST_P(CliCollectives, json__names_the_collective_and_its_figures) {
   EXPECT_EQ(results.back()["place"], row.in_place ? "in" : "out");
 }
 
+bool may_be_bounded(const std::string& command) {
+  return command == "all_reduce" || command == "reduce_scatter" || command == "all_gather";
+}
+
 TEST_P(CliCollectives, types_and_functions_and_roots__all_right) {
   const Row row = GetParam();
   std::vector<std::string> more{"-b", "20K", "-e", "20K", "-n", "1", "-w", "0", "-d", "all"};
@@ -103,7 +107,7 @@ TEST_P(CliCollectives, options_that_it_does_not_have__refused_with_the_remedy) {
     refused = {{"--codec", "on"},    {"--shares", "1,1,1"},   {"--multicast"},
                {"--order", "fixed"}, {"--algorithm", "ring"}, {"--halt-above", "1%"},
                {"--late-rank", "1"}, {"--input", "x.npy"},    {"--inflow", "window"}};
-    if (std::string(row.command) != "reduce_scatter") {
+    if (!may_be_bounded(row.command)) {
       refused.insert(refused.end(), {{"--mode", "bounded"}, {"--bound", "1ms"}});
     }
   }
@@ -131,8 +135,7 @@ TEST_P(CliCollectives, help__has_its_options_alone) {
   const auto options = options_in_help({row.command});
   EXPECT_EQ(options.contains("--op"), std::string(row.redop) != "none");
   EXPECT_EQ(options.contains("--root"), std::string(row.root) != "-1");
-  const std::string command = row.command;
-  EXPECT_EQ(options.contains("--mode"), command == "all_reduce" || command == "reduce_scatter");
+  EXPECT_EQ(options.contains("--mode"), may_be_bounded(row.command));
   EXPECT_TRUE(options.contains("--minbytes"));
 }
 
@@ -195,11 +198,15 @@ TEST(CliCollective, ranks_with_another_collective_or_root__refused) {
   }
 }
 
-TEST(CliCollective, reduce_scatter__bounded_calls_are_checked_by_what_they_hold) {
+TEST(CliCollective, bounded__calls_are_checked_by_what_they_hold) {
   const ScratchDirectory scratch;
-  for (const char* type : {"float", "bfloat16"}) {
+  for (const auto& [command, type] : {std::pair{"reduce_scatter", "float"},
+                                      {"reduce_scatter", "bfloat16"},
+                                      {"all_gather", "float"},
+                                      {"all_gather", "int8"}}) {
+    SCOPED_TRACE(fmt::format("{} of {}", command, type));
     expect_good(
-        run(local_of("reduce_scatter", 3,
+        run(local_of(command, 3,
                      {"-b", "1M", "-e", "1M", "-n", "4", "-w", "1", "--mode", "bounded", "--bound",
                       "50ms", "-d", type, "--inject-late", "2=200ms", "--json", scratch / "j"})));
     const nlohmann::json results = json_of(scratch / "j")["results"];
