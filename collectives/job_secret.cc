@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <openssl/crypto.h>
-#include <poll.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,45 +12,27 @@
 #include <cstring>
 #include <utility>
 
-#include "transport/clock.h"
 #include "xdp/base/file_descriptor.h"
 
 namespace tarpon {
 namespace {
 
-constexpr Duration kPipePatience = 10s;
 constexpr const char* kRemedy = "make one with: openssl rand -hex 32 > FILE; chmod 600 FILE";
 
-using Bytes = std::vector<std::byte>;
+/// Memory that is wiped out at the end.
+struct Buffer {
+  ~Buffer() { OPENSSL_cleanse(bytes.data(), bytes.size()); }
+  std::array<std::byte, JobSecret::kMaxBytes + 2> bytes{};  // a newline, and one byte too many
+};
 
-/// Waits until `descriptor` can be read.
-bool await(int descriptor, Time deadline) {
-  while (true) {
-    const Duration left = deadline - std::min(deadline, monotonic_now());
-    pollfd entry{descriptor, POLLIN, 0};
-    const int ready = poll(&entry, 1, static_cast<int>(left / 1ms));
-    if (ready > 0) return true;
-    if (ready == 0 || errno != EINTR) return false;
-  }
-}
-
-/// As read(2). Of a file that several processes have open together each reads all.
-ssize_t read_at(int descriptor, std::size_t offset, std::span<std::byte> to) {
-  const ssize_t got = pread(descriptor, to.data(), to.size(), static_cast<off_t>(offset));
-  return got < 0 && errno == ESPIPE ? ::read(descriptor, to.data(), to.size()) : got;
-}
-
-/// Reads to the end, but at most one byte more than a secret has. `name`: for messages.
+/// Reads from the begin of a file. `name`: for messages.
 Result<std::shared_ptr<const JobSecret>> read_all(int descriptor, const std::string& name) {
-  const Time deadline = monotonic_now() + kPipePatience;
-  Bytes bytes(JobSecret::kMaxBytes + 2);  // a newline, and one byte too many
+  Buffer buffer;
   std::size_t filled = 0;
-  while (filled < bytes.size()) {
-    if (!await(descriptor, deadline)) {
-      return fail(Error::Code::timeout, fmt::format("{}: nothing comes, nor the end of it", name));
-    }
-    const ssize_t got = read_at(descriptor, filled, std::span(bytes).subspan(filled));
-    if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+  while (filled < buffer.bytes.size()) {
+    const auto rest = std::span(buffer.bytes).subspan(filled);
+    const ssize_t got = pread(descriptor, rest.data(), rest.size(), static_cast<off_t>(filled));
+    if (got < 0 && errno == EINTR) continue;
     if (got < 0) {
       return fail(Error::Code::unavailable,
                   fmt::format("{} cannot be read: {}", name, std::strerror(errno)));
@@ -59,19 +40,15 @@ Result<std::shared_ptr<const JobSecret>> read_all(int descriptor, const std::str
     if (got == 0) break;
     filled += static_cast<std::size_t>(got);
   }
-  if (filled > 0 && bytes[filled - 1] == std::byte{'\n'}) --filled;
-  const std::span secret = std::span(bytes).first(filled);
-  Result<std::shared_ptr<const JobSecret>> result =
-      filled < JobSecret::kMinBytes || filled > JobSecret::kMaxBytes
-          ? Result<std::shared_ptr<const JobSecret>>(
-                fail(Error::Code::invalid_argument,
-                     fmt::format("{} has {}{} bytes: a secret has {} to {}; {}", name,
-                                 filled > JobSecret::kMaxBytes ? "more than " : "",
-                                 std::min(filled, JobSecret::kMaxBytes), JobSecret::kMinBytes,
-                                 JobSecret::kMaxBytes, kRemedy)))
-          : std::make_shared<const JobSecret>(secret);
-  OPENSSL_cleanse(bytes.data(), bytes.size());
-  return result;
+  if (filled > 0 && buffer.bytes[filled - 1] == std::byte{'\n'}) --filled;
+  if (filled >= JobSecret::kMinBytes && filled <= JobSecret::kMaxBytes) {
+    return std::make_shared<const JobSecret>(std::span(buffer.bytes).first(filled));
+  }
+  const bool many = filled > JobSecret::kMaxBytes;
+  return fail(Error::Code::invalid_argument,
+              fmt::format("{} has {}{} bytes: a secret has {} to {}; {}", name,
+                          many ? "more than " : "", std::min(filled, JobSecret::kMaxBytes),
+                          JobSecret::kMinBytes, JobSecret::kMaxBytes, kRemedy));
 }
 
 }  // namespace
@@ -114,7 +91,11 @@ Result<std::shared_ptr<const JobSecret>> JobSecret::read_descriptor(int descript
   if (descriptor < 0 || fcntl(descriptor, F_GETFD) < 0) {
     return fail(Error::Code::invalid_argument, name + " is not open in this process");
   }
-  const FileDescriptor owned(descriptor);
+  struct stat facts {};
+  if (fstat(descriptor, &facts) != 0 || !S_ISREG(facts.st_mode)) {
+    return fail(Error::Code::invalid_argument,
+                name + " is no file: give one, or a memfd, which can be read more than once");
+  }
   return read_all(descriptor, name);
 }
 

@@ -38,7 +38,7 @@ struct EnvironmentSettings {
 Result<EnvironmentSettings> read_settings(const Environment& environment);
 
 /// Reads the secret of the job, if a variable says where it is: TARPON_SECRET_FILE, a file, or
-/// TARPON_SECRET_FD, an inherited descriptor, which is closed. Null: neither is set. Errors: those
+/// TARPON_SECRET_FD, an inherited descriptor. Null: neither is set. Errors: those
 /// of JobSecret; invalid_argument: both are set.
 Result<std::shared_ptr<const JobSecret>> read_secret(const Environment& environment);
 

@@ -79,18 +79,8 @@ TEST_F(JobSecretTest, read_file__refuses_a_file_of_another_user) {
   EXPECT_THAT(refusal(path_), HasSubstr("belongs to user 1234"));
 }
 
-TEST_F(JobSecretTest, read_descriptor__reads_pipes_and_files__and_closes_them) {
-  int ends[2];
-  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+TEST_F(JobSecretTest, read_descriptor__reads_a_file_from_its_begin__each_time) {
   const std::string content(40, 'p');
-  ASSERT_EQ(::write(ends[1], content.data(), content.size()), 40);
-  close(ends[1]);
-  const auto piped = JobSecret::read_descriptor(ends[0]);
-  ASSERT_TRUE(piped) << piped.error().message;
-  EXPECT_EQ(text(**piped), content);
-  EXPECT_EQ(fcntl(ends[0], F_GETFD), -1);
-
-  // Two processes may have inherited one open file: each reads it from its begin.
   write(content);
   const int file = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
   const int twin = dup(file);
@@ -99,11 +89,18 @@ TEST_F(JobSecretTest, read_descriptor__reads_pipes_and_files__and_closes_them) {
     ASSERT_TRUE(secret) << secret.error().message;
     EXPECT_EQ(text(**secret), content);
   }
-  for (const int closed : {file, -1}) {
+  close(twin);
+  for (const int closed : {twin, -1}) {
     const auto none = JobSecret::read_descriptor(closed);
     ASSERT_FALSE(none);
     EXPECT_THAT(none.error().message, HasSubstr("is not open in this process"));
   }
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  const auto piped = JobSecret::read_descriptor(ends[0]);
+  ASSERT_FALSE(piped);
+  EXPECT_THAT(piped.error().message, HasSubstr("is no file"));
+  for (const int end : {ends[0], ends[1], file}) close(end);
 }
 
 TEST_F(JobSecretTest, random__differs) {

@@ -285,6 +285,9 @@ std::vector<std::byte> HostileFrame::bytes(const Target& target) const {
   std::vector<std::byte> datagram;
   append(datagram, whole);
   datagram.insert(datagram.end(), payload.begin(), payload.end());
+  if (target.integrity == TARPON_INTEGRITY_KEYED) {
+    datagram.insert(datagram.end(), TARPON_TAG_BYTES, std::byte{0x5a});  // a guess
+  }
   datagram.resize(std::min(datagram_bytes, datagram.size()));
   udphdr upper = udp;
   upper.len = network_length(sizeof upper + datagram.size(), udp_length_error);
@@ -348,6 +351,8 @@ HostileFrame HostileSender::valid_frame(Group group) const {
   frame.header.sender = target_.sender;
   frame.header.length = kPayload;
   frame.header.flags = byte_of(unsigned{target_.integrity} << TARPON_INTEGRITY_SHIFT);
+  // Keyed: a number that has not come yet.
+  if (target_.integrity == TARPON_INTEGRITY_KEYED) frame.header.check = 1u << 20;
   return frame;
 }
 

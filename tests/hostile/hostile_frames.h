@@ -30,7 +30,7 @@ namespace tarpon::hostile {
 enum class Group {
   stranger,  // not the job's cookie
   insider,   // the cookie and the addresses of the ranks; nothing that changes a rank's state
-  stateful,  // as insider; today these may change what a rank does: nothing is promised
+  stateful,  // as insider; these may change what a rank does, unless packets are keyed
 };
 
 /// Where packets of a class end, beside the names of DropReason.

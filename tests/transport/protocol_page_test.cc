@@ -16,6 +16,8 @@
 #include "transport/agreement_packet.h"
 #include "transport/counters.h"
 #include "transport/integrity.h"
+#include "transport/ports/sealed_port.h"
+#include "transport/simulated/simulated_port.h"
 #include "transport/wire/signature_hash.h"
 
 namespace tarpon::protocol_page_test {
@@ -325,6 +327,26 @@ TEST(ProtocolPageTest, the_repair_packet) {
   EXPECT_EQ(first.count, 1u);
   EXPECT_EQ(second.first, 2u);
   EXPECT_EQ(second.count, 1u);
+}
+
+TEST(ProtocolPageTest, the_keyed_packet__is_opened_once_by_its_receiver_alone) {
+  const Packet example = packet("keyed");
+  JobKey key;
+  for (std::size_t i = 0; i < key.size(); ++i) key[i] = static_cast<std::byte>(i);
+  SimulatedNetwork network({.ranks = 3});
+  for (const Rank rank : {Rank{0}, Rank{1}}) {
+    SealedPort port(network.make_port(rank), {.key = key, .rank = rank, .ranks = 3});
+    for (int time = 0; time < 2; ++time) network.inject(2, rank, example.bytes);
+    network.advance_to(network.now() + 1ms);
+    const auto opened = port.receive(network.now());
+    ASSERT_EQ(opened.size(), rank == 0 ? 1u : 0u);
+    if (rank != 0) continue;
+    EXPECT_EQ(opened[0].length, example.bytes.size() - TARPON_TAG_BYTES);
+    EXPECT_EQ(port.statistics().rx_replayed, 1u);
+    const Packet plain = packet("data");
+    EXPECT_TRUE(std::equal(plain.payload().begin(), plain.payload().end(),
+                           opened[0].data + TARPON_HEADER_BYTES));
+  }
 }
 
 }  // namespace
