@@ -100,7 +100,7 @@ class Joiner {
     }
     if (verdict->error) return Result<Joined>(fail(*verdict->error));
     connection.allow(kLargestBody);
-    if (tls_ != nullptr && !verdict->packet_key) {
+    if ((tls_ != nullptr) != verdict->packet_key.has_value()) {
       reason_ = kForeign;
       return std::nullopt;
     }

@@ -227,8 +227,9 @@ std::optional<DropReason> SimulatedRank::refusal(const RxPacket& packet) const {
       header.sender >= own.world_size || header.sender == rank_ || header.sender != packet.source;
   if (foreign || (dead_ >> header.sender & 1) != 0) return DropReason::sender;
   if (header.communicator != own.communicator) return DropReason::communicator;
-  const int integrity = (header.flags & TARPON_INTEGRITY_MASK) >> TARPON_INTEGRITY_SHIFT;
-  if (integrity != own.integrity || packet_check(header, payload) != header.check) {
+  const bool summed = own.integrity == TARPON_INTEGRITY_CRC32C;
+  if (tarpon_integrity_of(&header) != own.integrity ||
+      (summed && packet_check(header, payload) != header.check)) {
     return DropReason::integrity;
   }
   if (header.incarnation != 0) return DropReason::epoch;
