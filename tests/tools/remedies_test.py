@@ -35,6 +35,8 @@ PRINTED_BY = (
 )
 # (file, option or command): reason.
 EXCEPTIONS = {
+    ("collectives/secret/secure_socket.cc", "tarpon tls"): "names a use of a key",
+    ("transport/seal/packet_key.cc", "tarpon packet"): "names a use of a key",
     ("tools/collective/collective_command.cc", "--root"): "of the collectives that have a root",
     ("tools/flight/flight_command.cc", "--flight"): "of the job that wrote the recordings",
     ("tools/flight/merge.cc", "--flight"): "of the job that wrote the recordings",
