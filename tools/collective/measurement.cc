@@ -356,7 +356,8 @@ constexpr const char* kNoteIndent = "#       ";
 
 std::string notes(const Measurement& m) {
   if (m.mode != Mode::bounded) {
-    if (m.asked_mode != Mode::bounded || can_be_bounded(m.type, m.function)) return "";
+    const bool has_bounded_form = !reduces(m.collective) || can_be_bounded(m.type, m.function);
+    if (m.asked_mode != Mode::bounded || has_bounded_form) return "";
     return fmt::format("#   {}: ran exact: {} {} has no bounded form\n",
                        m.in_place ? "in-place" : "out-of-place", name(m.type), name(m.function));
   }

@@ -349,6 +349,9 @@ TEST(Notes, notes__say_where_bounded_calls_ran_exact) {
   EXPECT_EQ(notes(measurement), "");  // one rank, where nothing can be lost
   measurement.type = DataType::int32;
   EXPECT_EQ(notes(measurement), "#   out-of-place: ran exact: int32 sum has no bounded form\n");
+  measurement.collective = Collective::all_gather;  // one rank again
+  EXPECT_EQ(notes(measurement), "");
+  measurement.collective = Collective::allreduce;
   measurement.asked_mode = Mode::exact;
   EXPECT_EQ(notes(measurement), "");
 }
