@@ -22,6 +22,10 @@ class OperationView {
   /// The terms that the READY of `peer` carried; nothing before it has come.
   std::optional<CallTerms> terms(Rank peer) const;
 
+  /// The ranks that began the operation first, up to half of them: their begin started the clock.
+  /// Bit r: rank r; all ranks where no such half did.
+  std::uint64_t first_half() const;
+
   /// Whether `peer` has left and takes no part in this operation, or is dead.
   bool takes_no_part(Rank peer) const;
 

@@ -121,14 +121,16 @@ TEST(SimulationTest, run__seeds_that_once_broke_a_promise) {
 /// kept its shard. 42012687: a call waited for its turn in the memory of its host, behind a call
 /// that lacked a rank, and blamed nobody. 40088413: a call that waited for live ranks asked for one
 /// slot every 100 ms, and all of these requests were lost. 45830035: the sole owner of a call over
-/// hosts died before most ranks had heard half of the others.
+/// hosts died before most ranks had heard half of the others. 43040904: late ranks took a shorter
+/// bound than the half that began first, and called the only owner late. 56310079: a host left the
+/// rank with NaN out, and the flag on its sums named the sender.
 TEST(SimulationTest, run__seeds_that_broke_a_promise_with_all_faults) {
   for (const std::uint32_t seed :
        {4010938u,  4059212u,  4114415u,  4119859u,  4138930u,  4579169u,  4593680u,  6033888u,
         6050052u,  6080348u,  6121373u,  6131611u,  6169974u,  6177983u,  6571268u,  6640995u,
         7002144u,  7101537u,  7300768u,  7540371u,  8138881u,  8126677u,  8356067u,  8357005u,
         8372935u,  8389013u,  9004835u,  11006554u, 14186934u, 15163928u, 15364087u, 15556245u,
-        16404557u, 40088413u, 42012687u, 42020999u, 42043445u, 45830035u}) {
+        16404557u, 40088413u, 42012687u, 42020999u, 42043445u, 43040904u, 45830035u, 56310079u}) {
     const SimulationPlan plan = plan_simulation(seed);
     const SimulationResult result = run_simulation(plan);
     EXPECT_TRUE(result.violations.empty()) << describe(plan) << "\n" << result.violations.front();

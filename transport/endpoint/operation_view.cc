@@ -45,6 +45,10 @@ std::optional<CallTerms> OperationView::terms(Rank peer) const {
   return operation.peers[peer].terms();
 }
 
+std::uint64_t OperationView::first_half() const {
+  return open("first_half() of an open operation").clock.first_half();
+}
+
 bool OperationView::acknowledged(std::uint8_t stage) const {
   const Operation& operation = open("acknowledged() of an open operation");
   require(stage < operation.stage_count, "acknowledged() of a stage of the operation");

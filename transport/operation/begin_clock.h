@@ -33,14 +33,20 @@ class BeginClock {
     started_ = at;
     read_after_ = read_after;
   }
-  /// Starts it at the time when the last rank of the first half of `live` ranks began.
-  void start_at_half(std::span<const PeerExchange> peers, std::uint32_t live);
+  /// Starts it at the time when the last rank of the first half of `live` ranks began. `self`: this
+  /// rank.
+  void start_at_half(std::span<const PeerExchange> peers, std::uint32_t live, Rank self);
+  /// The ranks that began first, up to half of them. Where the begin of a peer is not known, the
+  /// time counts at which its packet was read. Bit r: rank r; all ranks where no such half started
+  /// the clock.
+  std::uint64_t first_half() const { return first_half_; }
 
  private:
   Time began_{};
   std::uint32_t begun_ = 1;  // ranks
   Time started_ = kNever;
   Duration read_after_{};
+  std::uint64_t first_half_ = ~std::uint64_t{0};
 };
 
 }  // namespace tarpon

@@ -115,7 +115,7 @@ void OpenOperation::adopt_from(Rank peer, const EarlyOperation::FromPeer& from, 
       from.announced && (!operation_.bounded || from.epoch == operation_.epoch.number);
   if (from.announced || from.aborted || from.parked > 0) {
     exchange.set_begin(
-        {std::min(from.begun, now), from.begun == kNever ? kUnknownAge : Duration{}});
+        {std::min(from.begun, now), from.begun == kNever ? kUnknownAge : Duration{}, from.read});
   }
   if (announced) exchange.set_terms(from.terms);
   if (announced || from.aborted) hear(peer, {}, now);
@@ -431,7 +431,7 @@ void OpenOperation::set_ends(const StageEnds& ends, Time now) {
 void OpenOperation::another_has_begun(Time now) {
   const std::uint32_t live = parts_.participants.live_in(operation_.tag, operation_.number);
   if (!operation_.clock.is_due(live)) return;
-  operation_.clock.start_at_half(operation_.peers, live);
+  operation_.clock.start_at_half(operation_.peers, live, parts_.options.rank);
   tell_clock(now);
 }
 

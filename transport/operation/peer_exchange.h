@@ -18,6 +18,7 @@ namespace tarpon {
 struct PeerBegin {
   Time at = kNever;       // kNever: not known
   Duration read_after{};  // age of the packet that told it, as PeerClocks::age()
+  Time read = kNever;     // when that packet was read, if before this rank began
 };
 
 class PeerExchange {

@@ -88,6 +88,7 @@ void EarlyOperations::take_ready(const ControlPacket& packet, Time now) {
   from->terms = terms_of(ready);
   from->begun = std::min(
       from->begun, parts_.clocks.begun_at_sender(std::chrono::microseconds(ready.age_us), now));
+  from->read = std::min(from->read, now);
   from->readies = std::max(from->readies, packet.repeats());
   from->marks = marks_in(header, first_ranks(parts_.options.world_size));
   from->epoch = header.epoch;

@@ -37,6 +37,7 @@ EarlyPackets::Parked EarlyPackets::park(const tarpon_header& header,
   if (one == nullptr) return Parked::no_room;
   EarlyOperation::FromPeer& from = one->peers[header.sender];
   from.begun = std::min(from.begun, begun);
+  from.read = std::min(from.read, now);
   if (from.aborted && from.abort_reason != TARPON_ABORT_EXPIRED) return Parked::aborted;
   const std::uint32_t cell =
       from.parked < limits_.packets_per_peer ? parking_.park(packet) : ParkingLot::kNone;

@@ -36,6 +36,7 @@ struct EarlyOperation {
     std::uint32_t abort_reason = 0;
     std::uint64_t abort_ranks = 0;
     Time begun = kNever;       // when its operation began; kNever: no packet had an echo
+    Time read = kNever;        // when its first packet was read
     std::uint32_t parked = 0;  // packets in `cells`
     bool overrun = false;      // a packet was dropped for want of room
   };

@@ -21,6 +21,7 @@ void BoundClock::plan(OperationSpec& spec, Time now) {
   const Duration left = std::max(Duration::zero(), call_.deadline - now);
   const BoundPlan plan = call_.bounds.plan(bounded_call(), left);
   terms_ = plan.terms;
+  before_ = plan.before;
   spec.bound = plan.terms.whole;
   spec.terms = encode(plan.terms);
   spec.tells_terms = plan.tells;
@@ -32,14 +33,7 @@ void BoundClock::plan(OperationSpec& spec, Time now) {
 }
 
 void BoundClock::start(Time at, const std::function<Duration()>& work_left, Time now) {
-  std::uint64_t live = ~call_.endpoint.peers().silent();
-  for (Rank peer = 0; peer < call_.world; ++peer) {
-    if (peer == call_.rank) continue;
-    if (call_.endpoint.view(call_.handle).takes_no_part(peer)) live &= ~bit(peer);
-    hear_terms(peer);
-  }
-  const Duration left = std::max(Duration::zero(), call_.deadline - at);
-  const CallBound bound = call_.bounds.agree(bounded_call(), terms_, live, left);
+  const CallBound bound = agree(at);
   started_ = at;
   end_ = after(at, bound.whole);
   StageEnds ends;
@@ -61,6 +55,25 @@ void BoundClock::start(Time at, const std::function<Duration()>& work_left, Time
   call_.report.stages[kGather].bound = ends.at[kGather] - at;
   call_.endpoint.set_ends(call_.handle, ends, now);
   look_at_ = now;
+}
+
+/// Terms that are new in this call count where ranks of the first half told them.
+CallBound BoundClock::agree(Time at) {
+  const OperationView operation = call_.endpoint.view(call_.handle);
+  const std::uint64_t first = operation.first_half();
+  std::uint64_t live = ~call_.endpoint.peers().silent();
+  for (Rank peer = 0; peer < call_.world; ++peer) {
+    if (peer == call_.rank) continue;
+    if (operation.takes_no_part(peer)) live &= ~bit(peer);
+    if ((first & bit(peer)) != 0) hear_terms(peer);
+  }
+  const bool counts = (first & bit(call_.rank)) != 0;
+  const Duration left = std::max(Duration::zero(), call_.deadline - at);
+  const CallBound bound = call_.bounds.agree(bounded_call(), counts ? terms_ : before_, live, left);
+  for (Rank peer = 0; peer < call_.world; ++peer) {
+    if (peer != call_.rank) hear_terms(peer);
+  }
+  return bound;
 }
 
 /// A bound that the caller gave is kept, alone or beside a learnt one. A learnt one ends no call of

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include "collectives/allreduce.h"
 #include "collectives/engine/learning/bounds.h"
@@ -74,11 +75,13 @@ class BoundClock {
 
  private:
   BoundedCall bounded_call() const;
+  CallBound agree(Time at);
   HoldPolicy hold_policy(const CallBound& bound, const std::function<Duration()>& work_left) const;
 
   const Call call_;
-  BoundTerms terms_;               // of this rank
-  std::uint64_t terms_heard_ = 0;  // bit r: rank r has told its terms
+  BoundTerms terms_;                  // of this rank
+  std::optional<BoundTerms> before_;  // those that it has told before this call
+  std::uint64_t terms_heard_ = 0;     // bit r: rank r has told its terms
   Time started_ = kNever;
   Time end_ = kNever;
   Time gather_due_ = kNever;

@@ -89,6 +89,7 @@ BoundPlan Bounds::plan(const BoundedCall& call, Duration left) {
   plan.tells = !told.told || plan.terms.lost > 0 ||
                !about_equal(told.own.whole, plan.terms.whole) ||
                !about_equal(told.own.gather, plan.terms.gather);
+  if (told.told) plan.before = told.own;
   if (plan.tells) {
     told.own = plan.terms;
     told.told = true;
@@ -114,10 +115,14 @@ void Bounds::heard(Rank peer, const CallKind& kind, std::uint16_t stage_time) {
   told.peers[peer].usual = stage_time * to_seconds(kStageTimeUnit) / scaled(kind.bytes);
 }
 
-CallBound Bounds::agree(const BoundedCall& call, const BoundTerms& own, std::uint64_t live,
-                        Duration left) const {
-  std::vector<Duration> wholes{own.whole};
-  Duration longest = own.gather;
+CallBound Bounds::agree(const BoundedCall& call, const std::optional<BoundTerms>& own,
+                        std::uint64_t live, Duration left) const {
+  std::vector<Duration> wholes;
+  Duration longest{};
+  if (own) {
+    wholes.push_back(own->whole);
+    longest = own->gather;
+  }
   const auto found = told_.find(key_of(call.kind));
   const std::size_t peers = found == told_.end() ? 0 : found->second.peers.size();
   for (std::size_t peer = 0; peer < peers; ++peer) {
@@ -127,10 +132,13 @@ CallBound Bounds::agree(const BoundedCall& call, const BoundTerms& own, std::uin
     wholes.push_back(to_duration(to_seconds(one.terms.whole) * factor));
     longest = std::max(longest, to_duration(to_seconds(one.terms.gather) * factor));
   }
+  const Duration expected = estimate(call.rule).whole(call, left);  // given, or of this rank alone
+  if (wholes.empty()) wholes.push_back(expected);
   const auto middle = wholes.begin() + static_cast<std::ptrdiff_t>(wholes.size() / 2);
   std::nth_element(wholes.begin(), middle, wholes.end());
-  const Duration whole = std::min(call.is_given() ? own.whole : *middle, left);
-  return {whole, estimate(call.rule).gather(call, whole), std::min(longest, whole / 2)};
+  const Duration whole = std::min(call.is_given() ? expected : *middle, left);
+  const Duration gather = estimate(call.rule).gather(call, whole);
+  return {whole, gather, std::min(std::max(longest, gather), whole / 2)};
 }
 
 void Bounds::learn(const BoundSample& sample, BoundRule rule, std::optional<Duration> limit) {

@@ -5,10 +5,12 @@
 // (gather_time.h). Both come from the rule of the call: LearntBound or PercentileBound.
 //
 // Ranks tell each other their D, g and last lost share in READY. When its clock starts, a call
-// takes the upper median of the D that live ranks told last. So no owner sends data for which the
-// others do not wait any more. g is the rank's own value: the time that its shard needs to reach
-// all peers. A rank that is in doubt whether it is late waits for the largest g. The share that
-// counts against the target is the largest of any rank.
+// takes the upper median of the D that live ranks told last: in earlier calls, or in this one if
+// they are of the half that began first. A rank that begins later hears more terms by then, and the
+// others do not count them. So no owner sends data for which the others do not wait any more. g is
+// the rank's own value: the time that its shard needs to reach all peers. A rank that is in doubt
+// whether it is late waits for the largest g. The share that counts against the target is the
+// largest of any rank.
 //
 // Early closing uses t_C, the usual time of each stage: the median of the last 9 calls of a kind.
 // A call without a bound closes no stage early. For the whole call it is the median of this rank's
@@ -59,10 +61,11 @@ BoundTerms decode(const CallTerms& terms);
 
 /// The expectations with which a call begins.
 struct BoundPlan {
-  BoundTerms terms;                 // of this rank
-  bool tells = false;               // the peers do not know `terms` from earlier calls
-  std::array<Duration, 2> early{};  // silence after the last tail that ends a stage; zero: none
-  std::uint16_t stage_time = 0;     // what this rank expects the call to take, for the headers
+  BoundTerms terms;                  // of this rank
+  std::optional<BoundTerms> before;  // those that the peers know from earlier calls
+  bool tells = false;                // the peers do not know `terms` from earlier calls
+  std::array<Duration, 2> early{};   // silence after the last tail that ends a stage; zero: none
+  std::uint16_t stage_time = 0;      // what this rank expects the call to take, for the headers
 };
 
 struct BoundsOptions {
@@ -91,8 +94,9 @@ class Bounds {
   /// Takes the `stage_time` in the header of a packet of `peer` in a call of `kind`.
   void heard(Rank peer, const CallKind& kind, std::uint16_t stage_time);
 
-  /// The bound of a call that began with `own`. `live` (bit r: rank r): ranks whose terms count.
-  CallBound agree(const BoundedCall& call, const BoundTerms& own, std::uint64_t live,
+  /// The bound of a call. `own`: the terms of this rank that the others count, if any. `live` (bit
+  /// r: rank r): peers whose terms count.
+  CallBound agree(const BoundedCall& call, const std::optional<BoundTerms>& own, std::uint64_t live,
                   Duration left) const;
 
   /// Learns from a call that is over. `limit`: the caller's bound, if any.

@@ -207,6 +207,31 @@ TEST(BoundsTest, agree__the_upper_median_of_the_bounds_and_the_largest_grace) {
       << "scaled";
 }
 
+TEST(BoundsTest, agree__a_rank_whose_terms_do_not_count_takes_those_of_the_others) {
+  Bounds bounds(four_ranks());
+  learn(bounds, 50, 100ms);
+  const BoundedCall call{BoundRule::learnt, std::nullopt, kKind};
+  const BoundTerms own = terms(bounds);
+  EXPECT_EQ(bounds.agree(call, std::nullopt, kAll, 10s).whole, own.whole) << "there are no others";
+  bounds.heard(1, kKind, {.whole = 20ms, .gather = 5ms});
+  EXPECT_EQ(bounds.agree(call, own, kAll, 10s).whole, own.whole);
+  EXPECT_EQ(bounds.agree(call, std::nullopt, kAll, 10s).whole, 20ms);
+}
+
+TEST(BoundsTest, plan__knows_what_the_peers_were_told_before) {
+  Bounds bounds(four_ranks());
+  const BoundedCall call{BoundRule::learnt, std::nullopt, kKind};
+  learn(bounds, 50, 100ms);
+  EXPECT_FALSE(bounds.plan(call, 10s).before);
+  const Duration first = bounds.plan(call, 10s).before->whole;
+  EXPECT_EQ(first, bounds.plan(call, 10s).terms.whole);
+  learn(bounds, 200, 300ms);
+  const BoundPlan later = bounds.plan(call, 10s);
+  EXPECT_TRUE(later.tells);
+  EXPECT_EQ(later.before->whole, first);
+  EXPECT_GT(later.terms.whole, 2 * first);
+}
+
 /// A shard of this rank does not take longer because another rank's does.
 TEST(BoundsTest, agree__g_is_the_ranks_own) {
   Bounds bounds(four_ranks());

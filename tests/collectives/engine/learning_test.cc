@@ -56,5 +56,39 @@ TEST(LearningTest, learn__not_from_calls_that_always_run_exact) {
   EXPECT_NE(plan_of(job).terms.whole, learnt.terms.whole);
 }
 
+/// Teaches `bounds` that calls take `usual`.
+void teach(Bounds& bounds, Duration usual) {
+  const BoundSample sample{.kind = {.bytes = kCount * 4},
+                           .elapsed = usual,
+                           .stages = {usual * 6 / 10, usual},
+                           .gather = usual * 4 / 10,
+                           .straggler = std::nullopt,
+                           .bounded = true,
+                           .packets = 100};
+  for (int call = 0; call < 50; ++call) bounds.learn(sample, BoundRule::learnt, std::nullopt);
+}
+
+/// Ranks 0 and 1 begin first. The others begin later, hear all terms before, and expect less.
+TEST(LearningTest, agree__late_ranks_take_the_bound_of_the_half_that_began_first) {
+  SimulatedJob job({.ranks = 4, .links = FabricOptions{.ingress = {.bits_per_second = 1e9}}});
+  const Duration usual[] = {300ms, 400ms, 50ms, 60ms};
+  for (Rank rank = 0; rank < 4; ++rank) teach(job[rank].learnt().bounds, usual[rank]);
+  Buffers<float> buffers(4, kCount, true);
+  std::vector<std::shared_ptr<PendingCall>> calls;
+  for (Rank rank = 0; rank < 4; ++rank) {
+    if (rank >= 2) job.run_for(20ms);
+    auto arguments = buffers.arguments(rank, DataType::float32, ReduceOp::sum);
+    arguments.mode = Mode::bounded;
+    calls.push_back(job.submit(rank, arguments));
+  }
+  ASSERT_TRUE(job.finish());
+  EXPECT_GT(calls[0]->report.bound, 390ms) << "of ranks 0 and 1 alone";
+  for (const auto& one : calls) {
+    EXPECT_EQ(one->report.status, Status::complete);
+    // READY tells microseconds.
+    EXPECT_LE(std::chrono::abs(one->report.bound - calls[0]->report.bound), 1us);
+  }
+}
+
 }  // namespace
 }  // namespace tarpon::testing_support::learning_test

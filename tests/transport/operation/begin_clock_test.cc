@@ -5,6 +5,8 @@
 
 #include <vector>
 
+#include "transport/peers/peer_clocks.h"
+
 namespace tarpon::begin_clock_test {
 namespace {
 
@@ -31,12 +33,29 @@ TEST(BeginClockTest, start_at_half__at_the_begin_of_the_last_rank_of_the_first_h
     if (peer != 3) peers[peer].note_heard(false);
   }
   BeginClock clock(kNow);
-  clock.start_at_half(peers, 4);
+  EXPECT_EQ(clock.first_half(), ~std::uint64_t{0}) << "no half has started it";
+  clock.start_at_half(peers, 4, 0);
   EXPECT_EQ(clock.started(), kNow + 2ms);
   EXPECT_EQ(clock.read_after(), 2ms);
+  EXPECT_EQ(clock.first_half(), 0b0101u) << "ranks 0 and 2";
   BeginClock alone(kNow);
-  alone.start_at_half(peers, 2);
+  alone.start_at_half(peers, 2, 0);
   EXPECT_EQ(alone.started(), kNow);
+  EXPECT_EQ(alone.first_half(), 0b0001u);
+}
+
+/// Peers began before this rank, no echo tells when. The clock starts at the own begin.
+TEST(BeginClockTest, first_half__peers_without_an_echo_count_from_when_they_were_read) {
+  std::vector<PeerExchange> peers(5);
+  const Duration read[] = {0ms, 3ms, 1ms, 4ms, 2ms};
+  for (const Rank peer : {Rank{1}, Rank{2}, Rank{3}, Rank{4}}) {
+    peers[peer].set_begin({kNow, kUnknownAge, kNow - 10ms + read[peer]});
+    peers[peer].note_heard(false);
+  }
+  BeginClock clock(kNow);
+  clock.start_at_half(peers, 5, 0);
+  EXPECT_EQ(clock.started(), kNow);
+  EXPECT_EQ(clock.first_half(), 0b10110u) << "ranks 1, 2 and 4";
 }
 
 }  // namespace
