@@ -4,6 +4,9 @@
 #include <bit>
 #include <utility>
 
+#include "collectives/engine/schedules/tar_shards.h"
+#include "transport/rank_mask.h"
+
 namespace tarpon {
 
 ClockedCall::ClockedCall(const Setting& setting, std::shared_ptr<PendingCall> call,

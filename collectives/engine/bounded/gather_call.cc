@@ -1,5 +1,6 @@
 #include "collectives/engine/bounded/gather_call.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "collectives/engine/bounded/parts_account.h"
