@@ -1,13 +1,13 @@
-// One AllReduce of a grid: how it is made of calls in the host and on the rail.
+// A call of a grid: how it is made of calls in the host and on the rail, in three stages.
 //
-// It has three stages, which grid_communicator.h describes: scatter, rail, gather. The bucket is
-// cut into chunks. Each stage makes one call for each chunk, in their order, so chunks of a call
-// are in different stages at a time.
+// Stages: scatter in the host, rail, gather in the host. A kind of call (the derived classes) says
+// how many calls each stage has, and makes them; call i of a stage begins when call i of the stages
+// before has ended. So several calls are in different stages at a time.
 //
 // Calls match by their order. So each call of a tag makes all of its calls in a stage before the
-// next one makes its first, and a call that fails still makes the rest of its calls: as refused
-// ones, which end at once as aborted on all ranks. Nothing here waits: advance() does what the ends
-// of earlier calls allow.
+// next one makes its first. A call that fails still makes the rest of its calls, at least one in
+// each stage: as refused ones, which end at once as aborted on all ranks. Nothing here waits:
+// advance() does what the ends of earlier calls allow.
 //
 // One thread at a time.
 #pragma once
@@ -18,9 +18,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "collectives/engine/call/pending_call.h"
-#include "collectives/engine/schedules/shards.h"
 #include "collectives/grid/grid_parts.h"
 #include "collectives/grid/grid_report.h"
 #include "transport/time.h"
@@ -29,16 +29,9 @@ namespace tarpon::grid {
 
 class GridCall {
  public:
-  /// Of a chunk, what one rank sends on its rail. So a chunk has this many bytes for each rank of a
-  /// host. On a link of 10 to 100 Gb/s a call on the rail then takes 0.1 to 1 ms, several times
-  /// what it costs to begin and end it; and a bucket of 100 MiB on 8 ranks a host has 13 chunks, so
-  /// that all but the first and the last overlap with work in the host.
-  static constexpr std::uint64_t kChunkBytes = 1 << 20;
-
-  /// `before`: the call of this tag that was submitted before; null: it has ended, or there is
-  /// none. `parts` outlives the call. Throws std::bad_alloc.
-  GridCall(const GridParts& parts, const AllreduceArguments& arguments,
-           std::shared_ptr<GridCall> before, Time submitted);
+  virtual ~GridCall() = default;
+  GridCall(const GridCall&) = delete;
+  GridCall& operator=(const GridCall&) = delete;
 
   /// Has it fail without being run. REQUIRES: advance() was not called.
   void refuse(Status status, AbortReason reason, const std::vector<Rank>& blamed,
@@ -59,9 +52,35 @@ class GridCall {
   /// How its host has lost a rank for good; complete: it has not.
   Status host_loss() const { return host_loss_; }
 
- private:
+ protected:
   enum Stage : std::uint8_t { scatter, rail, gather };
   static constexpr std::size_t kStages = 3;
+  using Counts = std::array<std::uint64_t, kStages>;  // of calls, by stage
+
+  /// What all kinds have in common.
+  struct Setting {
+    const GridParts& parts;            // outlives the call
+    std::shared_ptr<GridCall> before;  // the one of this tag before; null: it has ended
+    Time submitted{};
+  };
+
+  /// `tag` and `deadline`: those of the caller. `slice`: elements of which the rail's reports are.
+  /// Throws std::bad_alloc.
+  GridCall(Setting setting, Report empty, Duration deadline, const Counts& calls,
+           std::uint64_t slice);
+
+  const GridParts& parts() const { return parts_; }
+  Rank place() const { return static_cast<Rank>(parts_.own_place()); }
+  Rank host() const { return static_cast<Rank>(parts_.own_host()); }
+  /// Sum over all ranks into average, in place.
+  void divide(void* sums, std::uint64_t elements, DataType type) const;
+
+ private:
+  /// Call `index` of a stage, but for its tag and deadline.
+  virtual CallArguments make(Stage stage, std::uint64_t index) = 0;
+  /// A call has ended with a result. Returns, of the rail, the elements that its report is about.
+  virtual std::uint64_t note_end(Stage stage, std::uint64_t index) = 0;
+
   /// Calls of one stage that run at once.
   static constexpr std::size_t kAtOnce = 2;
   /// A packet may end a call before the control mesh tells that a rank has aborted the
@@ -69,29 +88,22 @@ class GridCall {
   static constexpr Duration kAbortNews = 500ms;
 
   struct Progress {
-    std::uint64_t started = 0, ended = 0;  // calls
+    std::uint64_t calls = 0, started = 0, ended = 0;
     std::deque<std::shared_ptr<PendingCall>> running;
   };
 
+  std::uint64_t calls(const Progress& stage) const;
   bool has_started_all(Stage stage) const;
+  bool is_ready(Stage stage) const;
   bool can_start(Stage stage, Time now) const;
   bool take_ended(Stage stage, Time now);
+  void note_failure(Stage stage, const Report& report, Time now);
   void start(Stage stage, Time now);
-  CallArguments scatter_call(std::uint64_t chunk) const;
-  CallArguments rail_call(std::uint64_t chunk) const;
-  CallArguments gather_call(std::uint64_t chunk) const;
-  void end_rail(std::uint64_t chunk, const Report& report);
-  Range chunk_elements(std::uint64_t chunk) const;
-  Range slice(std::uint64_t chunk) const;
-  std::byte* output(std::uint64_t element) const;
 
   const GridParts& parts_;
-  const AllreduceArguments arguments_;
+  const std::uint32_t tag_;
   const Time submitted_;
   const Time deadline_;
-  const std::uint64_t chunk_size_;  // elements
-  const std::uint64_t chunks_;
-  const bool divides_last_;  // of an average: sums are divided at the end, not in the host
   std::shared_ptr<GridCall> before_;
   const std::shared_ptr<PendingCall> pending_;
   GridReport report_;
@@ -100,5 +112,8 @@ class GridCall {
   Time refuse_from_{};
   Status host_loss_ = Status::complete;
 };
+
+/// Whether averages are divided at the end, and not in each host: half precision would overflow.
+bool divides_last(ReduceOp function, DataType type);
 
 }  // namespace tarpon::grid

@@ -7,6 +7,8 @@
 #include <system_error>
 #include <utility>
 
+#include "collectives/grid/grid_allreduce.h"
+#include "collectives/grid/grid_exchange.h"
 #include "transport/clock.h"
 #include "xdp/base/system_limits.h"
 
@@ -69,14 +71,38 @@ std::uint64_t GridCalls::changes() const {
 }
 
 std::shared_ptr<PendingCall> GridCalls::submit(const AllreduceArguments& arguments) {
+  return submit(arguments.tag, parts_->rail->refusal(arguments),
+                [&](std::shared_ptr<GridCall> before) {
+                  return std::make_shared<GridAllreduce>(*parts_, arguments, std::move(before),
+                                                         monotonic_now());
+                });
+}
+
+std::shared_ptr<PendingCall> GridCalls::submit(const CollectiveArguments& arguments) {
+  std::optional<Refusal> refused;
+  if (std::string wrong = GridExchange::wrong(*parts_, arguments); !wrong.empty()) {
+    refused = Refusal{AbortReason::argument, std::move(wrong)};
+  }
+  return submit(arguments.tag, refused, [&](std::shared_ptr<GridCall> before) {
+    return std::make_shared<GridExchange>(*parts_, arguments, refused.has_value(),
+                                          std::move(before), monotonic_now());
+  });
+}
+
+/// `refused`: why the call is not to run. `make(before)`: makes it.
+template <typename Make>
+std::shared_ptr<PendingCall> GridCalls::submit(std::uint32_t tag,
+                                               const std::optional<Refusal>& refused, Make make) {
   std::shared_ptr<GridCall> call;
   {
     const std::lock_guard lock(mutex_);
-    const auto last = last_.find(arguments.tag);
-    call = std::make_shared<GridCall>(
-        *parts_, arguments, last == last_.end() ? nullptr : last->second, monotonic_now());
-    refuse_what_is_over(*call, arguments);
-    last_[arguments.tag] = call;
+    const auto last = last_.find(tag);
+    call = make(last == last_.end() ? nullptr : last->second);
+    refuse_what_is_over(*call, tag);
+    if (refused) {
+      call->refuse(Status::aborted, refused->reason, {parts_->self}, refused->detail);
+    }
+    last_[tag] = call;
     calls_.push_back(call);
   }
   advance();
@@ -84,20 +110,18 @@ std::shared_ptr<PendingCall> GridCalls::submit(const AllreduceArguments& argumen
 }
 
 /// REQUIRES: the mutex.
-void GridCalls::refuse_what_is_over(GridCall& call, const AllreduceArguments& arguments) const {
+void GridCalls::refuse_what_is_over(GridCall& call, std::uint32_t tag) const {
   if (const auto abort = aborted()) {
     call.give_up();
     call.refuse(Status::aborted, AbortReason::given_up, {abort->rank}, abort->reason);
   } else if (host_loss_ != Status::complete) {
     call.give_up();
     call.refuse(host_loss_, AbortReason::given_up, host_loss_blamed_, host_loss_detail_);
-  } else if (over_.contains(arguments.tag) || over_.size() >= kMostOver) {
+  } else if (over_.contains(tag) || over_.size() >= kMostOver) {
     call.refuse(Status::aborted, AbortReason::exception, {parts_->self},
-                fmt::format("allreduce: an earlier call of tag {} has ended without a result, so "
-                            "the tag is over: take another one",
-                            arguments.tag));
-  } else if (const auto refused = parts_->rail->refusal(arguments)) {
-    call.refuse(Status::aborted, refused->reason, {parts_->self}, refused->detail);
+                fmt::format("an earlier call of tag {} has ended without a result, so the tag is "
+                            "over: take another one",
+                            tag));
   }
 }
 

@@ -49,8 +49,10 @@ class GridCalls final : public CallKeeper {
   /// Starts the thread. `parts` are those of this rank until stop(). Once. Errors: io.
   Result<void> start(const GridParts& parts);
 
-  /// Throws std::bad_alloc. The call has not begun then. REQUIRES: start().
+  /// Throws std::bad_alloc. The call has not begun then. REQUIRES: start(); a collective that a
+  /// grid has (GridExchange::is_there()).
   std::shared_ptr<PendingCall> submit(const AllreduceArguments& arguments);
+  std::shared_ptr<PendingCall> submit(const CollectiveArguments& arguments);
 
   /// As Communicator::poll().
   void poll(Duration most);
@@ -82,7 +84,10 @@ class GridCalls final : public CallKeeper {
   void sleep(std::unique_lock<std::mutex>& lock, std::condition_variable& news, Ready ready);
   void advance();
   void end(GridCall& call, Time now);
-  void refuse_what_is_over(GridCall& call, const AllreduceArguments& arguments) const;
+  template <typename Make>
+  std::shared_ptr<PendingCall> submit(std::uint32_t tag, const std::optional<Refusal>& refused,
+                                      Make make);
+  void refuse_what_is_over(GridCall& call, std::uint32_t tag) const;
   void pass_aborts_on();
   bool is_stopped() const;
   void set_abort(const Abort& abort);

@@ -8,6 +8,7 @@
 
 #include "collectives/grid/global_names.h"
 #include "collectives/grid/grid_agreement.h"
+#include "collectives/grid/grid_exchange.h"
 #include "collectives/grid/grid_tags.h"
 #include "collectives/reserved_tags.h"
 #include "transport/clock.h"
@@ -22,12 +23,27 @@ Error not_there(std::string_view what, std::string_view remedy = "leave it out")
       fmt::format("{}: a job of more than {} ranks has none: {}", what, GridLayout::kMost, remedy));
 }
 
-Result<void> check(const AllreduceArguments& arguments) {
-  if (arguments.tag >= kFirstGridTag) {
-    return fail(Error::Code::invalid_argument,
-                fmt::format("allreduce: tag {}: give one below {} in a job of more than {} ranks",
-                            arguments.tag, kFirstGridTag, GridLayout::kMost));
+Result<void> check_tag(std::string_view what, std::uint32_t tag) {
+  if (tag < kFirstGridTag) return {};
+  return fail(Error::Code::invalid_argument,
+              fmt::format("{}: tag {}: give one below {} in a job of more than {} ranks", what, tag,
+                          kFirstGridTag, GridLayout::kMost));
+}
+
+Result<void> check(const CollectiveArguments& arguments) {
+  const std::string_view what = name(arguments.collective);
+  if (is_message(arguments.collective)) return fail(not_there(fmt::format("{}: messages", what)));
+  if (arguments.mode == Mode::bounded) {
+    return fail(not_there(fmt::format("bounded {}", what), "give mode exact"));
   }
+  if (!GridExchange::is_there(arguments)) {
+    return fail(not_there(what, "use broadcast, all_gather, reduce_scatter or allreduce"));
+  }
+  return check_tag(what, arguments.tag);
+}
+
+Result<void> check(const AllreduceArguments& arguments) {
+  if (auto free = check_tag("allreduce", arguments.tag); !free) return free;
   if (arguments.follows) return fail(not_there("allreduce: calls that follow"));
   if (!arguments.shares.even() || arguments.learn_shares) {
     return fail(not_there("allreduce: shares"));
@@ -181,15 +197,23 @@ Result<void> GridCommunicator::close(Duration deadline) {
   return rail ? host : rail;
 }
 
+Result<Report> GridCommunicator::collective(const CollectiveArguments& arguments) {
+  if (auto fits = check(arguments); !fits) return fail(fits.error());
+  if (auto here = check_process(); !here) return fail(here.error());
+  const auto call = calls_->submit(arguments);
+  calls_->wait(call);
+  return call->report;
+}
+
+Result<AsyncAllreduce> GridCommunicator::collective_async(const CollectiveArguments& arguments) {
+  if (auto fits = check(arguments); !fits) return fail(fits.error());
+  if (auto here = check_process(); !here) return fail(here.error());
+  auto call = calls_->submit(arguments);
+  return AsyncAllreduce(calls_, std::move(call));
+}
+
 // ---- what is not there
 
-Result<Report> GridCommunicator::collective(const CollectiveArguments& arguments) {
-  return fail(not_there(fmt::format("collective {}", name(arguments.collective)),
-                        "use allreduce, barrier or resync"));
-}
-Result<AsyncAllreduce> GridCommunicator::collective_async(const CollectiveArguments& arguments) {
-  return fail(collective(arguments).error());
-}
 Result<Rank> GridCommunicator::probe(std::uint32_t, Duration) {
   return fail(not_there("probe: messages"));
 }

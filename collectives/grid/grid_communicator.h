@@ -11,33 +11,35 @@
 //   scatter  in the host: reduce_scatter. Place l has the sum of slice l over its host
 //   rail     AllReduce of the slice over the hosts
 //   gather   in the host: all_gather of the slices
-// Large buckets go in chunks (GridCall::kChunkBytes), of which several are in different stages at a
-// time. Each slice is added up once, so exact calls give the same bits on all ranks.
+// Large buckets go in chunks (GridAllreduce::kChunkBytes), of which several are in different stages
+// at a time. Each slice is added up once, so exact calls give the same bits on all ranks.
 //
 // Bounded calls. What is bounded is the network: the call on the rail has mode, bound, loss target
-// and codec as asked. The stages in the host are exact. So a late rank delays its own host alone.
-// That host is late on its rails, and the other hosts keep the bound. A bucket under a given bound
-// is one chunk. A rank without a result ends in its host first: when a host has lost a rank for
-// good, all its ranks leave their rails and have no calls left. Exact calls of the other hosts then
-// end as peer_left or peer_dead, bounded ones go on without that host.
+// and codec as asked; the stages in the host are exact, and their time comes on top. So a late rank
+// delays its own host alone. That host is late on its rails, and the other hosts keep the bound. A
+// bucket under a given bound is one chunk. When a host has lost a rank for good, all its ranks
+// leave their rails and have no calls left. Exact calls of the other hosts then end as peer_left or
+// peer_dead, bounded ones go on without that host.
 //
 // Reports. In numbers of the job: ranks in lists and texts; Report::host_of; Report::mask() has a
 // bit for each host. A host counts as a whole: late_ranks and missing have all of its ranks. Of
 // this rank's slice alone: status (of a call with a result), missing, lost_*, causes, void_shards,
 // late_ranks, nonfinite; other slices of its output may lack other hosts. agree() gives one verdict
-// for all. Of this rank's rail: bytes, `peers` (others are zero), clock_start (of the first chunk),
-// bound and held (the longest chunk's), `stages` (the last chunk's), `operation` (the number of the
-// first chunk's call on the rail). Not there: runs, coded, contributors, nonfinite_ranks.
+// for all. Of this rank's rail: bytes, `peers` (all others are zero), clock_start (of the first
+// chunk), bound and held (the longest chunk's), `stages` (the last chunk's), `operation` (the
+// number of the first chunk's call on the rail). Not there: runs, coded, contributors,
+// nonfinite_ranks.
 //
 // A call that ends without a result is the last one of its tag: later ones end as aborted.
 //
-// Barriers and resync() are AllReduces. agree(): the rail's verdict first, then the worst of these
-// in the host; masks of the verdict have a bit for each host, and so has LossReport::late. A rank
-// whose sibling does not come by the deadline halts. abort() reaches all ranks.
+// Broadcast, all_gather and reduce_scatter: GridExchange says how. Barriers and resync() are
+// AllReduces. agree(): the rail's verdict first, then the worst of these in the host; masks of the
+// verdict have a bit for each host, and so has LossReport::late. A rank whose sibling does not come
+// by the deadline halts. abort() reaches all ranks.
 //
-// Not there: collectives beside AllReduce, messages, calls that follow, shares, algorithms that are
-// named, split(), shrink(), rejoin(), jobs without memory that the ranks of a host share. Each is
-// refused by name. behind() is 0.
+// Not there: other collectives, bounded reduce_scatter, messages, calls that follow, shares,
+// algorithms that are named, split(), shrink(), rejoin(), jobs without memory that the ranks of a
+// host share. Each is refused by name. behind() is 0.
 //
 // Formed so: all ranks meet as those of any job do. Rank 0 hears from all where they run, and tells
 // all the layout. The first rank of each host and of each rail opens a listener, within

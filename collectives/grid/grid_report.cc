@@ -42,11 +42,8 @@ void add(PeerReport& to, const PeerReport& from) {
 
 }  // namespace
 
-GridReport::GridReport(const GridParts& parts, const AllreduceArguments& arguments,
-                       std::uint64_t slice)
-    : parts_(parts), slice_(slice) {
-  report_.tag = arguments.tag;
-  report_.mode = arguments.mode;
+GridReport::GridReport(const GridParts& parts, Report empty, std::uint64_t slice)
+    : parts_(parts), slice_(slice), report_(std::move(empty)) {
   report_.algorithm = Algorithm::hosts;
   report_.host_of = parts.layout.hosts_by_rank();
 }

@@ -12,8 +12,9 @@ namespace tarpon::grid {
 /// One thread at a time.
 class GridReport {
  public:
-  /// `parts` outlives it. `slice`: elements of this rank's slice of the bucket.
-  GridReport(const GridParts& parts, const AllreduceArguments& arguments, std::uint64_t slice);
+  /// `parts` outlives it. `empty`: what the call is. `slice`: elements of this rank's slice of the
+  /// bucket.
+  GridReport(const GridParts& parts, Report empty, std::uint64_t slice);
 
   /// Adds the report of a call on the rail that has ended with a result, of `elements` elements of
   /// this rank's slice.

@@ -96,7 +96,7 @@ TEST(GridBoundedTest, lossy_rails__lose_what_the_report_says) {
     ASSERT_TRUE(report) << report.error().message;
     reports[rank] = *report;
   });
-  for (const int host : {0, 1}) {
+  for (const std::size_t host : {0u, 1u}) {
     // Both ranks of a host have the same output: what their two rails have.
     EXPECT_EQ(results[2 * host], results[2 * host + 1]);
     double present = 0;

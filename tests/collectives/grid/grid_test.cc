@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/grid/grid_allreduce.h"
 #include "tests/collectives/grid/grid_job.h"
 
 namespace tarpon::grid_test {
@@ -16,7 +17,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr std::size_t kChunk = grid::GridCall::kChunkBytes / sizeof(float);  // of one rank
+constexpr std::size_t kChunk = grid::GridAllreduce::kChunkBytes / sizeof(float);  // of one rank
 
 void expect_sum(Communicator& rank, std::size_t count, std::uint32_t salt = 0) {
   std::vector<float> values = input(rank.rank(), count, salt);
