@@ -57,7 +57,7 @@
  * tarpon_agree() and tarpon_abort(). The rest is refused by name. A mask has a bit for each host
  * there (tarpon_mask_bit()); tarpon_report_ranks() has the ranks. What a report lacks, it lacks in
  * the slice of the bucket that this rank's place in its host adds up; tarpon_agree() gives one
- * verdict for all. A call without a result is the last one of its tag.
+ * verdict for all. Tags are below 0x6ffffffe. A call without a result is the last one of its tag.
  *
  * TIME is given in microseconds. No exception leaves a function.
  */

@@ -106,6 +106,13 @@ nlohmann::json to_json(const std::vector<PairProbe>& pairs, const Connection& co
 }
 
 int check_as_rank(const CheckOptions& options, const LaunchPlace& place) {
+  if (place.world_size > Communicator::kMostOfOne) {
+    const std::string text = fmt::format(
+        "check: {} ranks: it probes each pair of at most {}: start one rank on each "
+        "host, whose link its ranks share",
+        place.world_size, Communicator::kMostOfOne);
+    return report(Error::make(Error::Code::invalid_argument, text), place.voice);
+  }
   auto communicator_options = session_options(
       options.job, place, fmt::format("command=check\nprobes={}\n", options.probes));
   if (!communicator_options) return report(communicator_options.error(), place.voice);
