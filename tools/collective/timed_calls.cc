@@ -256,17 +256,48 @@ Error unshared(const IterationLog& mine, const Error& control) {
   return Error::make(timeout ? Error::Code::timeout : Error::Code::io, std::move(text));
 }
 
-Result<std::vector<IterationLog>> share_piece(ControlChannel& control, const IterationLog& mine,
-                                              std::size_t from, Duration bound) {
-  auto texts = control.all_gather(to_text(mine, from, kPiece), monotonic_now() + bound);
-  if (!texts) return fail(mine.error.empty() ? texts.error() : unshared(mine, texts.error()));
+Result<std::vector<IterationLog>> logs_of(const std::vector<std::string>& texts) {
   std::vector<IterationLog> logs;
-  for (std::size_t rank = 0; rank < texts->size(); ++rank) {
-    auto log = iteration_log_from((*texts)[rank]);
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+    auto log = iteration_log_from(texts[rank]);
     if (!log) return fail(Error::Code::mismatch, fmt::format("rank {} sent no valid log", rank));
     logs.push_back(std::move(*log));
   }
   return logs;
+}
+
+/// As share_piece(), but rank 0 alone has the logs of the others, and tells all whether they are
+/// good: to tell all of them to many ranks would take longer than the calls.
+Result<std::vector<IterationLog>> gather_piece(ControlChannel& control, const IterationLog& mine,
+                                               std::size_t from, Duration bound) {
+  std::vector<Rank> missing;
+  const std::string text = to_text(mine, from, kPiece);
+  auto texts = control.gather(text, monotonic_now() + bound, missing);
+  if (!texts) return fail(mine.error.empty() ? texts.error() : unshared(mine, texts.error()));
+  const bool first = control.rank() == 0;
+  auto logs = logs_of(first && missing.empty() ? *texts : std::vector{text});
+  Result<void> good;
+  if (!logs) good = fail(logs.error());
+  if (first && logs) good = all_good(*logs);
+  if (!missing.empty()) {
+    good = fail(Error::Code::unavailable,
+                fmt::format("{} did not tell what became of the calls", rank_names(missing)));
+  }
+  const auto heard =
+      control.broadcast(good ? "" : good.error().message, monotonic_now() + kControlBound);
+  if (!heard) return fail(heard.error());
+  if (!heard->empty()) return fail(Error::Code::io, *heard);
+  return logs;
+}
+
+Result<std::vector<IterationLog>> share_piece(ControlChannel& control, const IterationLog& mine,
+                                              std::size_t from, Duration bound) {
+  if (control.world_size() > Communicator::kMostOfOne) {
+    return gather_piece(control, mine, from, bound);
+  }
+  auto texts = control.all_gather(to_text(mine, from, kPiece), monotonic_now() + bound);
+  if (!texts) return fail(mine.error.empty() ? texts.error() : unshared(mine, texts.error()));
+  return logs_of(*texts);
 }
 
 }  // namespace

@@ -42,7 +42,8 @@ struct TimedCalls {
 IterationLog run_timed(const TimedCalls& calls, const void* input, void* output,
                        std::uint64_t count, Report& last);
 
-/// Returns all ranks' logs on every rank, of any length. Errors name the ranks that failed or did
+/// Returns all ranks' logs on every rank, of any length; in a job of more than 64 ranks on rank 0,
+/// and on the others their own. Errors name the ranks that failed or did
 /// not answer. `failure` is then set to the entry of the JSON report: the error, and how the last
 /// call of each rank ended (null: not known). Waits long, because other ranks may be counting wrong
 /// elements; a rank whose calls failed waits at most `deadline`.

@@ -1,6 +1,7 @@
 // Grids of few ranks, whose hosts are given: exact calls.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cstdint>
 #include <string>
@@ -8,6 +9,7 @@
 
 #include "collectives/grid/grid_allreduce.h"
 #include "tests/collectives/grid/grid_job.h"
+#include "tests/support/sanitized.h"
 
 namespace tarpon::grid_test {
 namespace {
@@ -129,6 +131,26 @@ TEST(GridTest, calls_of_several_tags__may_be_started_in_any_order) {
       EXPECT_EQ(buffers[i], sum(4, buffers[i].size(), tag_of(i) + i / kTags));
     }
   });
+}
+
+TEST(GridTest, sixty_four_hosts__and_sixty_four_places_fill_the_masks) {
+  if (kSanitizer) GTEST_SKIP() << "128 ranks of one process take minutes with a sanitizer";
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_cur < 20'000) GTEST_SKIP() << "needs 20000 open files: raise `ulimit -Hn`";
+  for (const std::uint32_t hosts : {64u, 2u}) {
+    std::vector<int> keys;
+    for (std::uint32_t rank = 0; rank < 128; ++rank) keys.push_back(static_cast<int>(rank % hosts));
+    const Grid grid = connect_grid(keys);
+    ASSERT_EQ(grid.size(), 128u);
+    on_all(128, [&](Rank rank) {
+      EXPECT_EQ(grid[rank]->mask_bit(127), hosts - 1);
+      expect_sum(*grid[rank], 10'000);
+      EXPECT_TRUE(grid[rank]->close(60s));
+    });
+  }
 }
 
 TEST(GridTest, resync__copies_from_any_rank) {
