@@ -56,7 +56,8 @@ Report empty_report(const AllreduceArguments& arguments) {
 GridAllreduce::GridAllreduce(const GridParts& parts, const AllreduceArguments& arguments,
                              std::shared_ptr<GridCall> before, Time submitted)
     : GridCall(
-          {parts, std::move(before), submitted}, empty_report(arguments), arguments.deadline,
+          {parts, std::move(before), submitted, may_run_bounded(arguments)},
+          empty_report(arguments), arguments.deadline,
           {chunks_of(arguments, parts.layout.places()), chunks_of(arguments, parts.layout.places()),
            chunks_of(arguments, parts.layout.places())},
           slice_elements(arguments, parts)),

@@ -18,6 +18,21 @@ bool is_final(Status status) {
   return status == Status::peer_dead || status == Status::peer_left || status == Status::evicted;
 }
 
+/// Whether a call in a host has ended because a rank came too late.
+bool is_late(const Report& report) {
+  if (report.status == Status::peer_late) return true;
+  const AbortReason why = report.abort_reason;
+  return report.status == Status::aborted &&
+         (why == AbortReason::late || why == AbortReason::expired || why == AbortReason::deadline);
+}
+
+/// Whether this rank has no place on its rail any more.
+bool is_out(const Report& report, Rank self) {
+  if (report.status == Status::failed) return true;
+  return report.status == Status::evicted &&
+         std::find(report.blamed.begin(), report.blamed.end(), self) != report.blamed.end();
+}
+
 }  // namespace
 
 bool divides_last(ReduceOp function, DataType type) {
@@ -30,6 +45,7 @@ GridCall::GridCall(Setting setting, Report empty, Duration deadline, const Count
       tag_(empty.tag),
       submitted_(setting.submitted),
       deadline_(after(setting.submitted, deadline)),
+      bounded_(setting.bounded),
       before_(std::move(setting.before)),
       pending_(std::make_shared<PendingCall>()),
       report_(setting.parts, std::move(empty), slice) {
@@ -89,15 +105,16 @@ bool GridCall::is_over() const {
   });
 }
 
-void GridCall::finish(Time now, const std::optional<Abort>& abort) {
+void GridCall::finish(Time now, const std::optional<Ending>& ending) {
   before_.reset();
   const bool whole = std::all_of(stages_.begin(), stages_.end(),
                                  [](const Progress& stage) { return stage.ended >= stage.calls; });
   if (!whole) {
-    report_.fail(Status::aborted, AbortReason::given_up, {parts_.self},
-                 "the communicator was destroyed");
+    report_.fail(ending
+                     ? *ending
+                     : Ending{.blamed = {parts_.self}, .detail = "the communicator was destroyed"});
   }
-  if (abort) report_.blame(*abort);
+  if (ending) report_.blame(*ending);
   report_.finish(now - submitted_);
   pending_->report = report_.report();
   pending_->end();
@@ -124,13 +141,20 @@ void GridCall::note_failure(Stage stage, const Report& report, Time now) {
   if (report.status == Status::aborted && report.abort_reason == AbortReason::given_up) {
     refuse_from_ = now + kAbortNews;
   }
-  if (stage == rail) return report_.fail(report, parts_.rail_ranks(), report.stage);
-  if (is_final(report.status)) {
-    host_loss_ = report.status;
-    give_up();  // a refused call would end those of the other hosts
+  if (stage == rail) {
+    lost_rail_ = is_out(report, host());
+    if (lost_rail_) lose_host(report.status);
+    return report_.fail(report, parts_.rail_ranks(), report.stage);
   }
+  if (is_final(report.status) || (bounded_ && is_late(report))) lose_host(report.status);
   report_.fail(report, parts_.host_ranks(),
                stage == scatter ? CallStage::scatter : CallStage::gather);
+}
+
+/// No refused calls follow, which would end those of the other hosts.
+void GridCall::lose_host(Status status) {
+  host_loss_ = status;
+  give_up();
 }
 
 /// Makes the next call of a stage. After a failure it is a refused one.
@@ -138,6 +162,7 @@ void GridCall::start(Stage stage, Time now) {
   if (now >= deadline_ && !report_.has_failed()) {
     report_.fail(Status::peer_late, AbortReason::given_up, {},
                  "the deadline passed between two stages of the call");
+    if (bounded_) return lose_host(Status::peer_late);
   }
   Progress& own = stages_[stage];
   const std::uint64_t index = own.started++;

@@ -46,11 +46,14 @@ class GridCall {
 
   /// Whether all of its calls have ended: its buffers are the caller's.
   bool is_over() const;
-  /// Ends it for the caller. `abort`: of the grid, if there was one. REQUIRES: is_over().
-  void finish(Time now, const std::optional<Abort>& abort);
+  /// Ends it for the caller. `ending`: of all calls, if there is one. REQUIRES: is_over().
+  void finish(Time now, const std::optional<Ending>& ending);
   const std::shared_ptr<PendingCall>& pending() const { return pending_; }
-  /// How its host has lost a rank for good; complete: it has not.
+  /// Why its host is out of the grid: it has lost a rank, it was late for a bounded call beyond the
+  /// deadline, or this rank has lost its rail. complete: it is not.
   Status host_loss() const { return host_loss_; }
+  /// Whether the other ranks of the host do not know it.
+  bool lost_rail() const { return lost_rail_; }
 
  protected:
   enum Stage : std::uint8_t { scatter, rail, gather };
@@ -62,6 +65,7 @@ class GridCall {
     const GridParts& parts;            // outlives the call
     std::shared_ptr<GridCall> before;  // the one of this tag before; null: it has ended
     Time submitted{};
+    bool bounded = false;  // other hosts go on without this one
   };
 
   /// `tag` and `deadline`: those of the caller. `slice`: elements of which the rail's reports are.
@@ -98,12 +102,14 @@ class GridCall {
   bool can_start(Stage stage, Time now) const;
   bool take_ended(Stage stage, Time now);
   void note_failure(Stage stage, const Report& report, Time now);
+  void lose_host(Status status);
   void start(Stage stage, Time now);
 
   const GridParts& parts_;
   const std::uint32_t tag_;
   const Time submitted_;
   const Time deadline_;
+  const bool bounded_;
   std::shared_ptr<GridCall> before_;
   const std::shared_ptr<PendingCall> pending_;
   GridReport report_;
@@ -111,6 +117,7 @@ class GridCall {
   bool given_up_ = false;
   Time refuse_from_{};
   Status host_loss_ = Status::complete;
+  bool lost_rail_ = false;
 };
 
 /// Whether averages are divided at the end, and not in each host: half precision would overflow.

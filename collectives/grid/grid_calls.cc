@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -15,21 +16,46 @@
 namespace tarpon::grid {
 namespace {
 
-// An abort of a communicator of a grid says which rank of the grid has begun it: "@37 reason".
+// An abort of a communicator of a grid says which rank of the grid has begun it: "@37 reason". One
+// of a host that is out: "!37 STATUS reason", with the number of the status.
 std::string encode(const Abort& abort) {
   return fmt::format("@{} {}", abort.rank, abort.reason);
 }
 
+std::string encode(Rank rank, const Ending& loss) {
+  return fmt::format("!{} {} {}", rank, static_cast<int>(loss.status), loss.detail);
+}
+
+/// Takes a number and the space behind it from the beginning of `text`.
+std::optional<unsigned> take_number(std::string_view& text) {
+  unsigned number = 0;
+  const auto [after, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const auto used = static_cast<std::size_t>(after - text.data());
+  if (error != std::errc() || used == text.size() || text[used] != ' ') return std::nullopt;
+  text.remove_prefix(used + 1);
+  return number;
+}
+
 /// `heard`: of a communicator whose ranks are `ranks`.
 Abort decode(const Abort& heard, const std::vector<Rank>& ranks) {
-  const std::string& text = heard.reason;
-  Rank rank = 0;
-  const char* const end = text.data() + text.size();
+  std::string_view text = heard.reason;
   if (text.starts_with('@')) {
-    const auto [after, error] = std::from_chars(text.data() + 1, end, rank);
-    if (error == std::errc() && after != end && *after == ' ') return {rank, {after + 1, end}};
+    text.remove_prefix(1);
+    if (const auto rank = take_number(text)) {
+      return {static_cast<Rank>(*rank), std::string(text)};
+    }
   }
-  return {ranks[heard.rank], text};
+  return {ranks[heard.rank], heard.reason};
+}
+
+/// Why the host is out; nullopt: the abort is one of all ranks.
+std::optional<Ending> loss_of(const std::optional<Abort>& heard) {
+  if (!heard || !heard->reason.starts_with('!')) return std::nullopt;
+  std::string_view text = heard->reason;
+  text.remove_prefix(1);
+  const auto rank = take_number(text), status = take_number(text);
+  if (!rank || !status || *status > static_cast<unsigned>(Status::peer_left)) return std::nullopt;
+  return Ending{static_cast<Status>(*status), {static_cast<Rank>(*rank)}, std::string(text)};
 }
 
 }  // namespace
@@ -111,18 +137,24 @@ std::shared_ptr<PendingCall> GridCalls::submit(std::uint32_t tag,
 
 /// REQUIRES: the mutex.
 void GridCalls::refuse_what_is_over(GridCall& call, std::uint32_t tag) const {
-  if (const auto abort = aborted()) {
+  if (const auto over = ending()) {
     call.give_up();
-    call.refuse(Status::aborted, AbortReason::given_up, {abort->rank}, abort->reason);
-  } else if (host_loss_ != Status::complete) {
-    call.give_up();
-    call.refuse(host_loss_, AbortReason::given_up, host_loss_blamed_, host_loss_detail_);
+    call.refuse(over->status, AbortReason::given_up, over->blamed, over->detail);
   } else if (over_.contains(tag) || over_.size() >= kMostOver) {
     call.refuse(Status::aborted, AbortReason::exception, {parts_->self},
                 fmt::format("an earlier call of tag {} has ended without a result, so the tag is "
                             "over: take another one",
                             tag));
   }
+}
+
+/// Why all calls end; nullopt: they do not. REQUIRES: the mutex.
+std::optional<Ending> GridCalls::ending() const {
+  const auto abort = aborted();
+  if (!abort) return loss_;
+  return Ending{Status::aborted,
+                {abort->rank},
+                fmt::format("rank {} aborted: {}", abort->rank, abort->reason)};
 }
 
 /// Has all calls advance as far as they can.
@@ -137,7 +169,7 @@ void GridCalls::advance() {
       moved = false;
       for (auto at = calls_.begin(); at != calls_.end();) {
         const std::shared_ptr<GridCall> call = *at;
-        moved |= call->advance(now, aborted().has_value());
+        moved |= call->advance(now, ending().has_value());
         if (!call->is_over()) {
           look_at = std::min(look_at, call->next_look(now));
           ++at;
@@ -155,18 +187,23 @@ void GridCalls::advance() {
 
 /// REQUIRES: the mutex.
 void GridCalls::end(GridCall& call, Time now) {
-  call.finish(now, aborted());
+  call.finish(now, ending());
   const Report& report = call.pending()->report;
   const auto last = last_.find(report.tag);
   if (last != last_.end() && last->second.get() == &call) last_.erase(last);
   const bool result = report.status == Status::complete || report.status == Status::partial ||
                       report.status == Status::late_self;
   if (!result && over_.size() < kMostOver) over_.insert(report.tag);
-  if (call.host_loss() == Status::complete || host_loss_ != Status::complete) return;
-  host_loss_ = call.host_loss();
-  host_loss_blamed_ = report.blamed;
-  host_loss_detail_ = report.detail;
-  if (!stopped_) parts_->rail->leave_at_once();
+  if (call.host_loss() == Status::complete || loss_ || stopped_) return;
+  note_loss({call.host_loss(), report.blamed, report.detail});
+  if (call.lost_rail()) parts_->host->abort(encode(parts_->self, *loss_));
+}
+
+/// This rank's host is out. REQUIRES: the mutex.
+void GridCalls::note_loss(const Ending& loss) {
+  if (loss_) return;
+  loss_ = loss;
+  parts_->rail->leave_at_once();
 }
 
 /// Sleeps until `ready()`, or something is due. REQUIRES: the lock of changes_mutex_.
@@ -246,9 +283,14 @@ void GridCalls::abort(const std::string& reason) {
 void GridCalls::pass_aborts_on() {
   if (is_stopped()) return;
   const auto from_host = parts_->host->aborted(), from_rail = parts_->rail->aborted();
+  if (const auto loss = loss_of(from_host)) {
+    const std::lock_guard lock(mutex_);
+    note_loss(*loss);
+    if (!from_rail) return;
+  }
   if (!from_host && !from_rail) return;
-  const Abort origin = from_host ? decode(*from_host, parts_->host_ranks())
-                                 : decode(*from_rail, parts_->rail_ranks());
+  const Abort origin = from_rail ? decode(*from_rail, parts_->rail_ranks())
+                                 : decode(*from_host, parts_->host_ranks());
   set_abort(origin);
   if (!from_rail) parts_->rail->abort(encode(origin));
   if (!from_host) parts_->host->abort(encode(origin));

@@ -7,10 +7,12 @@
 // An abort of one communicator is passed on to the other one, so it reaches all ranks of the grid
 // in three steps at most. Each step carries the rank that has begun it.
 //
-// When this rank's host has lost a rank for good, the host can contribute nothing any more. Then
-// this rank leaves its rail, so that bounded calls of the other hosts go on, and all its calls end
-// alike. Where a call has ended without a result, the ranks may have made different numbers of
-// calls of its tag: that tag is over, and its later calls end at once, on all ranks.
+// A host that has lost a rank for good, or was late for a bounded call beyond the deadline, is out:
+// so is one whose rank has lost its place on a rail, which that rank tells the others of its host
+// by an abort of their communicator alone. Each of its ranks leaves its rail, so that bounded calls
+// of the other hosts go on, and all its calls end alike. Where a call has ended without a result,
+// the ranks may have made different numbers of calls of its tag: that tag is over, and its later
+// calls end at once, on all ranks.
 #pragma once
 
 #include <sys/types.h>
@@ -89,6 +91,8 @@ class GridCalls final : public CallKeeper {
                                       Make make);
   void refuse_what_is_over(GridCall& call, std::uint32_t tag) const;
   void pass_aborts_on();
+  void note_loss(const Ending& loss);
+  std::optional<Ending> ending() const;
   bool is_stopped() const;
   void set_abort(const Abort& abort);
 
@@ -100,10 +104,8 @@ class GridCalls final : public CallKeeper {
   std::list<std::shared_ptr<GridCall>> calls_;
   std::unordered_map<std::uint32_t, std::shared_ptr<GridCall>> last_;  // by tag, while it runs
   std::unordered_set<std::uint32_t> over_;                             // tags
-  Status host_loss_ = Status::complete;
+  std::optional<Ending> loss_;                                         // of this rank's host
   bool stopped_ = false;
-  std::string host_loss_detail_;
-  std::vector<Rank> host_loss_blamed_;
 
   mutable std::mutex abort_mutex_;
   std::optional<Abort> abort_;  // guarded by abort_mutex_

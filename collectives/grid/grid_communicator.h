@@ -17,9 +17,10 @@
 // Bounded calls. What is bounded is the network: the call on the rail has mode, bound, loss target
 // and codec as asked; the stages in the host are exact, and their time comes on top. So a late rank
 // delays its own host alone. That host is late on its rails, and the other hosts keep the bound. A
-// bucket under a given bound is one chunk. When a host has lost a rank for good, all its ranks
-// leave their rails and have no calls left. Exact calls of the other hosts then end as peer_left or
-// peer_dead, bounded ones go on without that host.
+// bucket under a given bound is one chunk. A host is out for good when it has lost a rank, has been
+// late beyond a call's deadline, or is evicted on a rail (GridCalls): its ranks leave their rails
+// and have no calls left. Exact calls of the other hosts then end as peer_left or peer_dead,
+// bounded ones go on without that host.
 //
 // Reports. In numbers of the job: ranks in lists and texts; Report::host_of; Report::mask() has a
 // bit for each host. A host counts as a whole: late_ranks and missing have all of its ranks. Of

@@ -103,6 +103,7 @@ class Forming {
   static Told decided(const std::vector<std::string>& bytes, const std::vector<Rank>& missing,
                       Decide decide) {
     std::vector<Told> told;
+    told.reserve(bytes.size());
     for (std::size_t rank = 0; rank < bytes.size(); ++rank) {
       const bool lacks = std::find(missing.begin(), missing.end(), rank) != missing.end();
       told.push_back(lacks ? Told() : grid::decode(bytes[rank]));

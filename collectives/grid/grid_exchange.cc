@@ -46,8 +46,8 @@ GridExchange::Counts GridExchange::calls_of(const GridParts& parts,
 
 GridExchange::GridExchange(const GridParts& parts, const CollectiveArguments& arguments,
                            bool refused, std::shared_ptr<GridCall> before, Time submitted)
-    : GridCall({parts, std::move(before), submitted}, empty_exchange(arguments), arguments.deadline,
-               calls_of(parts, arguments), 0),
+    : GridCall({parts, std::move(before), submitted, false}, empty_exchange(arguments),
+               arguments.deadline, calls_of(parts, arguments), 0),
       arguments_(arguments),
       width_(element_bytes(arguments.type)),
       divides_last_(arguments.collective == Collective::reduce_scatter &&

@@ -1,7 +1,5 @@
 #include "collectives/grid/grid_report.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -126,11 +124,11 @@ void GridReport::fail(Status status, AbortReason reason, const std::vector<Rank>
   report_.detail = std::move(detail);
 }
 
-void GridReport::blame(const Abort& abort) {
+void GridReport::blame(const Ending& ending) {
   const bool aborted = failed_ && report_.status == Status::aborted;
   if (!aborted || report_.abort_reason != AbortReason::given_up) return;
-  report_.blamed = {abort.rank};
-  report_.detail = fmt::format("rank {} aborted: {}", abort.rank, abort.reason);
+  failed_ = false;
+  fail(ending);
 }
 
 void GridReport::finish(Duration elapsed) {

@@ -9,6 +9,13 @@
 
 namespace tarpon::grid {
 
+/// Why all calls of this rank end without a result: an abort, or its host is out of the grid.
+struct Ending {
+  Status status = Status::aborted;
+  std::vector<Rank> blamed = {};
+  std::string detail = {};
+};
+
 /// One thread at a time.
 class GridReport {
  public:
@@ -24,8 +31,11 @@ class GridReport {
   /// of `ranks`. The first failure counts.
   void fail(const Report& report, const std::vector<Rank>& ranks, CallStage stage);
   void fail(Status status, AbortReason reason, const std::vector<Rank>& blamed, std::string detail);
-  /// If the call was aborted, then by this.
-  void blame(const Abort& abort);
+  /// If a rank has given the call up, this is why.
+  void blame(const Ending& ending);
+  void fail(const Ending& ending) {
+    fail(ending.status, AbortReason::given_up, ending.blamed, ending.detail);
+  }
   bool has_failed() const { return failed_; }
 
   const Report& report() const { return report_; }

@@ -122,6 +122,62 @@ TEST(GridBoundedTest, nan__makes_its_slice_nan_on_all_ranks) {
   });
 }
 
+/// Bounded calls of a rank of host 0, until `over()`, and some more. Rank 0 says in `last` how many
+/// there are in all.
+template <typename Over>
+void expect_results(Communicator& rank, std::atomic<std::uint32_t>& last, Over over) {
+  for (std::uint32_t calls = 0; calls < last; ++calls) {
+    if (rank.rank() == 0 && last == UINT32_MAX && over()) last = calls + 5;
+    std::vector<float> values(1000, 1.0f);
+    AllreduceArguments call = bounded(values, 1);
+    call.bound = 20ms;
+    call.deadline = 1s;
+    const auto report = rank.allreduce(call);
+    ASSERT_TRUE(report);
+    ASSERT_THAT(report->status, AnyOf(Status::complete, Status::partial)) << report->detail;
+  }
+}
+
+TEST(GridBoundedTest, host_that_is_evicted__is_told_and_the_others_go_on) {
+  const Grid grid = connect_grid({0, 0, 1, 1}, [](auto& options) { options.retain_bytes = 1; });
+  ASSERT_EQ(grid.size(), 4u);
+  std::atomic<int> out = 0;
+  std::atomic<std::uint32_t> last = UINT32_MAX;
+  on_all(4, [&](Rank rank) {
+    if (rank < 2) return expect_results(*grid[rank], last, [&] { return out == 2; });
+    if (rank == 3) std::this_thread::sleep_for(3s);  // the others evict it after a second
+    Status status = Status::complete;
+    for (int calls = 0; calls < 1000 && status <= Status::late_self; ++calls) {
+      std::vector<float> values(1000, 1.0f);
+      const auto report = grid[rank]->allreduce(bounded(values, 1));
+      ASSERT_TRUE(report);
+      status = report->status;
+    }
+    EXPECT_EQ(status, Status::evicted);
+    ++out;
+  });
+}
+
+TEST(GridBoundedTest, host_that_is_late_beyond_the_deadline__is_out_and_the_others_go_on) {
+  const Grid grid = connect_grid({0, 0, 1, 1});
+  ASSERT_EQ(grid.size(), 4u);
+  std::atomic<int> out = 0;
+  std::atomic<std::uint32_t> last = UINT32_MAX;
+  on_all(3, [&](Rank rank) {  // rank 3 calls nothing
+    if (rank < 2) return expect_results(*grid[rank], last, [&] { return out == 1; });
+    for (int calls = 0; calls < 3; ++calls) {
+      std::vector<float> values(1000, 1.0f);
+      AllreduceArguments call = bounded(values, calls == 2 ? 7 : 1);
+      call.deadline = 500ms;
+      const auto report = grid[2]->allreduce(call);
+      ASSERT_TRUE(report);
+      EXPECT_EQ(report->status, Status::peer_late) << report->detail;
+      EXPECT_NE(report->detail.find("3"), std::string::npos) << report->detail;
+    }
+    ++out;
+  });
+}
+
 TEST(GridBoundedTest, host_that_has_lost_a_rank__leaves_the_others_to_go_on) {
   Grid grid = connect_grid({0, 0, 1, 1, 2, 2});
   ASSERT_EQ(grid.size(), 6u);
