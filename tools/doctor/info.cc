@@ -122,13 +122,13 @@ std::uint64_t shared_bytes(std::uint32_t ranks) {
 
 InfoSection limit_section() {
   const EndpointOptions endpoint;
-  const std::uint32_t most = Communicator::kMostRanks;
+  constexpr std::uint32_t most = Communicator::kMostOfOne;
   return {
       "limits",
       "Limits",
-      {number("ranks", "ranks of a job", most,
-              fmt::format("{}; above {} ranks as many on each of at most {} hosts", most,
-                          Communicator::kMostOfOne, Communicator::kMostOfOne)),
+      {number("ranks", "ranks of a job", Communicator::kMostRanks,
+              fmt::format("{}; above {} ranks as many on each of at most {} hosts",
+                          Communicator::kMostRanks, most, most)),
        number("flows", "UDP flows to a rank", TARPON_MAX_FLOWS,
               fmt::format("{}; a trial compares {} with 1", TARPON_MAX_FLOWS, kTrialFlows)),
        number("slot_bytes_mtu_1500", "payload of a packet", max_payload_for_mtu(1500),

@@ -47,7 +47,7 @@ TEST(CliInfo, json__has_the_same_sections) {
     EXPECT_NE(version, "") << library;
   }
   EXPECT_NE(results["version"]["compiler"], "");
-  EXPECT_EQ(results["limits"]["ranks"], 64);
+  EXPECT_EQ(results["limits"]["ranks"], 4096);
   EXPECT_EQ(results["limits"]["remembered_tags"], 65536);
   EXPECT_EQ(results["limits"]["retain_bytes"], 64 << 20);
   const nlohmann::json& kernels = results["processor"]["reduction"];
