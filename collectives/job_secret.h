@@ -26,8 +26,8 @@ class JobSecret {
   /// read; invalid_argument: it is open to others, or has another size.
   static Result<std::shared_ptr<const JobSecret>> read_file(const std::string& path);
   /// Reads the file, or memfd, at `descriptor`, which the process has inherited, from its begin.
-  /// The descriptor stays open for the next communicator. Errors: as read_file(), but for the
-  /// owner.
+  /// The descriptor stays open for the next communicator. Errors: as read_file(), but for
+  /// owner and mode.
   static Result<std::shared_ptr<const JobSecret>> read_descriptor(int descriptor);
   /// A new one. Errors: unavailable.
   static Result<std::shared_ptr<const JobSecret>> random();

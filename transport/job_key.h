@@ -12,8 +12,14 @@
 
 namespace tarpon {
 
-/// Random, alike on all ranks of a job, known to no process beside them.
-using JobKey = std::array<std::byte, 32>;
+/// Random, alike on all ranks of a job, known to no process beside them. The destructor wipes it
+/// out.
+struct JobKey : std::array<std::byte, 32> {
+  JobKey() : array{} {}
+  JobKey(const JobKey&) = default;
+  JobKey& operator=(const JobKey&) = default;
+  ~JobKey();
+};
 
 /// Fills `out`, at most 8160 bytes, by HKDF without salt. `purpose`: the info. Takes a few
 /// microseconds. Throws std::bad_alloc.

@@ -44,7 +44,8 @@ Result<void> check_payloads(const std::vector<RankInfo>& ranks, std::uint32_t ta
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     const std::uint32_t payload = ranks[rank].max_payload;
     const bool whole = (payload + tag_bytes) % kPayloadStep == 0;
-    if (payload >= TARPON_MIN_PAYLOAD && payload <= kLargestSlot && whole) continue;
+    const bool large = payload + tag_bytes >= TARPON_MIN_PAYLOAD;
+    if (large && payload <= kLargestSlot && whole) continue;
     return fail(Error::Code::mismatch,
                 fmt::format("rank {} offers slots of {} bytes: this version has multiples of {}{} "
                             "from {} to {}",

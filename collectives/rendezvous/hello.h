@@ -4,7 +4,8 @@
 // address file (0 for tcp://), agreed text. The fields up to the nonce keep their places in all
 // versions, so that versions can name each other and each checks the nonce of the other. Verdict:
 // u32 error code + 1 (0: all are here), u32 cookie of the job, u32 public id of the job, then the
-// text of the error, or, in a job with a secret, 32 bytes from which keys of packets come.
+// text of the error, or, in a job with a secret, 32 bytes from which keys of packets come. The
+// code permission: one of both has a secret; rank 0 has looked at nothing else.
 //
 // The functions here are pure. The decoders accept any bytes, and allocate no more than the bytes
 // that they get; text that they return for messages is printable and bounded.

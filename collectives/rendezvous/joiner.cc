@@ -87,7 +87,7 @@ class Joiner {
     connection.send(std::make_shared<const std::string>(
         encode(Frame{FrameKind::hello, 0, wait_ms(deadline_), encode(hello_)})));
     if (!await_verdict(connection, target)) {
-      if (auto error = secret_error(connection)) return Result<Joined>(fail(*std::move(error)));
+      if (auto text = secret_text(connection)) return refused(*std::move(text));
       return std::nullopt;
     }
 
@@ -97,6 +97,9 @@ class Joiner {
     if (!verdict) {
       reason_ = kForeign;
       return std::nullopt;
+    }
+    if (verdict->error && verdict->error->code == Error::Code::permission) {
+      return refused(verdict->error->message);
     }
     if (verdict->error) return Result<Joined>(fail(*verdict->error));
     connection.allow(kLargestBody);
@@ -142,20 +145,26 @@ class Joiner {
     return "the connection was closed without an answer";
   }
 
-  /// The error that ends the join, where rank 0 has not the secret of this rank.
-  std::optional<Error> secret_error(const Connection& connection) const {
+  /// Rank 0 and this rank have not the same secret. With a file it may be another rank 0.
+  std::optional<Result<Joined>> refused(std::string text) {
+    refusal_ = std::move(text);
+    if (!address_.is_file()) return Result<Joined>(fail(Error::Code::mismatch, refusal_));
+    reason_ = refusal_;
+    return std::nullopt;
+  }
+
+  /// What to say where rank 0 has not the secret of this rank.
+  std::optional<std::string> secret_text(const Connection& connection) const {
     constexpr const char* kSecretRemedy =
         "give all ranks the same --secret-file (TARPON_SECRET_FILE)";
     const SecureSocket::Trouble trouble = connection.trouble();
     if (trouble == SecureSocket::Trouble::plain) {
-      return Error::make(Error::Code::mismatch,
-                         fmt::format("this rank has a secret, and rank 0 at {} has none: {}",
-                                     address_.text, kSecretRemedy));
+      return fmt::format("this rank has a secret, and rank 0 at {} has none: {}", address_.text,
+                         kSecretRemedy);
     }
     if (trouble == SecureSocket::Trouble::other_secret) {
-      return Error::make(Error::Code::mismatch,
-                         fmt::format("rank 0 at {} has another secret than this rank: {}",
-                                     address_.text, kSecretRemedy));
+      return fmt::format("rank 0 at {} has another secret than this rank: {}", address_.text,
+                         kSecretRemedy);
     }
     return std::nullopt;
   }
@@ -169,6 +178,9 @@ class Joiner {
   }
 
   Error unreachable() const {
+    if (!refusal_.empty() && reason_ == refusal_) {
+      return Error::make(Error::Code::mismatch, refusal_);
+    }
     std::string text = fmt::format("cannot reach rank 0 at {} within {}: {}", address_.text,
                                    duration_text(timeout_), reason_);
     if (reason_.starts_with(kForeign)) {
@@ -194,6 +206,7 @@ class Joiner {
   Time deadline_;
   Duration timeout_;
   std::string reason_;
+  std::string refusal_;     // the latest, for want of the same secret
   std::uint16_t port_ = 0;  // tried last; 0: none found
   bool loopback_ = false;   // that address is on this host
   WaitingNotice notice_;

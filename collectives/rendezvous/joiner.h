@@ -27,7 +27,9 @@ struct Joined {
 /// it has too many. `timeout` is for messages. `observer` may be null. Errors: what rank 0 says,
 /// invalid_argument (the host has no IPv4 address), io (this process can open no more sockets),
 /// timeout with the last reason; mismatch: one of
-/// both has a secret, or another one. `tls`: null without a secret.
+/// both has a secret, or another one. A file may be left from an earlier start, and name the port
+/// of another service: with a file the search goes on until `deadline`. `tls`: null without a
+/// secret.
 Result<Joined> join_rank_0(const Address& address, Hello hello, Time deadline, Duration timeout,
                            RendezvousObserver* observer,
                            std::shared_ptr<const TlsContext> tls = {});

@@ -40,8 +40,9 @@ std::string peer_text(const Connection& connection) {
   return host_text(address);
 }
 
-/// Tells a guest without TLS, or one that wants TLS where there is none, why it cannot come. What
-/// it has sent is read and forgotten: else the kernel would reset the connection.
+/// Tells a guest without TLS, by a verdict of the code permission, or one that wants TLS where
+/// there is none, why it cannot come. What it has sent is read and forgotten: else the kernel would
+/// reset the connection.
 void tell_in_plain(const FileDescriptor& socket, const Error& error) {
   std::array<char, 4096> forgotten;
   for (int reads = 0; reads < 32; ++reads) {
@@ -161,12 +162,12 @@ void Meeting::drop(const Connection& stranger) {
   if (plan_.tls == nullptr && wants_tls(stranger)) {
     note_refusal(stranger, "a process has a secret, and rank 0 has none");
     return tell_in_plain(stranger.socket(),
-                         Error::make(Error::Code::mismatch, "rank 0 has no secret"));
+                         Error::make(Error::Code::permission, "rank 0 has no secret"));
   }
   if (trouble == SecureSocket::Trouble::plain) {
     note_refusal(stranger, "a process has no secret, and rank 0 has one");
     return tell_in_plain(stranger.socket(),
-                         Error::make(Error::Code::mismatch,
+                         Error::make(Error::Code::permission,
                                      "rank 0 has a secret, and this rank has none: give all "
                                      "ranks the same --secret-file (TARPON_SECRET_FILE)"));
   }

@@ -85,9 +85,10 @@ std::string shrunk(const std::vector<std::uint32_t>& candidates, const PathTally
 }  // namespace
 
 std::vector<std::uint32_t> path_candidates(std::uint32_t full) {
+  const std::uint32_t tag_bytes = (kPayloadStep - full % kPayloadStep) % kPayloadStep;
   std::vector<std::uint32_t> candidates{full};
   for (const std::uint32_t slot : kUsualSlots) {
-    if (slot < full) candidates.push_back(slot);
+    if (slot < full + tag_bytes) candidates.push_back(slot - tag_bytes);
   }
   candidates.push_back(0);
   return candidates;

@@ -17,16 +17,18 @@
 
 #include "collectives/rank_info.h"
 #include "transport/port.h"
+#include "transport/ports/udp_options.h"
 
 namespace tarpon::rendezvous {
 
-/// Bytes of the IPv4 packet that carries a payload of `payload` bytes.
+/// Bytes of the IPv4 packet that carries a slot of `payload` bytes: slots and their tags, if they
+/// have some, fill steps of kPayloadStep bytes.
 constexpr std::uint32_t packet_bytes(std::uint32_t payload) {
-  return 20 + 8 + TARPON_HEADER_BYTES + payload;
+  return 20 + 8 + TARPON_HEADER_BYTES + (payload + kPayloadStep - 1) / kPayloadStep * kPayloadStep;
 }
 
-/// Payloads to try, descending: `full`, the slots of usual MTUs below it down to
-/// TARPON_MIN_PAYLOAD, and 0, which tells a small MTU from a blocked path.
+/// Payloads to try, descending: `full`, the slots of usual MTUs below it down to that of MTU 576,
+/// less a tag where `full` is, and 0, which tells a small MTU from a blocked path.
 std::vector<std::uint32_t> path_candidates(std::uint32_t full);
 
 /// Probes of one ordered pair that have arrived, by candidate.

@@ -54,6 +54,17 @@ int create(BIO* bio) {
   return 1;
 }
 
+/// Refuses each certificate.
+int refuse_certificate(X509_STORE_CTX*, void*) {
+  return 0;
+}
+
+/// The type of the BIOs here: OpenSSL has few.
+int bio_type() {
+  static const int type = BIO_get_new_index() | BIO_TYPE_SOURCE_SINK;
+  return type;
+}
+
 /// Where a context keeps its key for the callbacks.
 int key_index() {
   static const int index = SSL_CTX_get_ex_new_index(0, nullptr, nullptr, nullptr, nullptr);
@@ -101,7 +112,6 @@ struct TlsContext::Parts {
   ~Parts() {
     SSL_CTX_free(context);
     BIO_meth_free(socket);
-    OPENSSL_cleanse(key.data(), key.size());
   }
 };
 
@@ -112,8 +122,7 @@ Result<std::shared_ptr<const TlsContext>> TlsContext::make(const JobSecret& secr
   auto parts = std::make_unique<Parts>();
   derive_key(secret.bytes(), "tarpon tls 1", parts->key);
   parts->context = SSL_CTX_new(TLS_method());
-  parts->socket =
-      BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "socket without SIGPIPE");
+  parts->socket = BIO_meth_new(bio_type(), "socket without SIGPIPE");
   SSL_CTX* const context = parts->context;
   const bool good = context != nullptr && parts->socket != nullptr &&
                     BIO_meth_set_write(parts->socket, write_bytes) == 1 &&
@@ -131,6 +140,7 @@ Result<std::shared_ptr<const TlsContext>> TlsContext::make(const JobSecret& secr
   SSL_CTX_set_options(context, SSL_OP_IGNORE_UNEXPECTED_EOF);  // frames have lengths of their own
   SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                                 SSL_MODE_RELEASE_BUFFERS);
+  SSL_CTX_set_cert_verify_callback(context, refuse_certificate, nullptr);
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_psk_use_session_callback(context, offer_session);
   SSL_CTX_set_psk_find_session_callback(context, find_session);
@@ -151,10 +161,22 @@ SecureSocket::SecureSocket(FileDescriptor socket, std::shared_ptr<const TlsConte
   BIO_set_data(bio, reinterpret_cast<void*>(static_cast<std::intptr_t>(socket_.get())));
   SSL_set_bio(tls_.get(), bio, bio);
   if (end == End::client) {
+    SSL_set_verify(tls_.get(), SSL_VERIFY_PEER, nullptr);
     SSL_set_connect_state(tls_.get());
   } else {
     SSL_set_accept_state(tls_.get());
   }
+}
+
+SecureSocket& SecureSocket::operator=(SecureSocket&& other) noexcept {
+  if (this == &other) return *this;
+  reset();
+  socket_ = std::move(other.socket_);
+  context_ = std::move(other.context_);
+  tls_ = std::move(other.tls_);
+  heard_ = other.heard_;
+  trouble_ = other.trouble_;
+  return *this;
 }
 
 void SecureSocket::reset() {
@@ -191,18 +213,32 @@ ssize_t SecureSocket::outcome(int result) {
     default:
       break;
   }
-  if (trouble_ == Trouble::none) {
-    // Only the proof of the secret can fail between two ends that speak TLS 1.3 alike.
-    const int reason = ERR_GET_REASON(ERR_peek_error());
-    const bool before = SSL_is_init_finished(tls_.get()) == 0;
-    const bool known = reason == SSL_R_BINDER_DOES_NOT_VERIFY || reason == SSL_R_BAD_PSK ||
-                       reason == SSL_R_SSLV3_ALERT_ILLEGAL_PARAMETER ||
-                       reason == SSL_R_TLSV1_ALERT_DECRYPT_ERROR;
-    trouble_ = before && known ? Trouble::other_secret : Trouble::protocol;
-  }
+  if (trouble_ == Trouble::none) set_trouble();
   ERR_clear_error();
   errno = EPROTO;
   return -1;
+}
+
+/// Finds out what the error of OpenSSL says about the other end.
+void SecureSocket::set_trouble() {
+  trouble_ = Trouble::protocol;
+  if (SSL_is_init_finished(tls_.get()) != 0) return;
+  switch (ERR_GET_REASON(ERR_peek_error())) {
+    // Only the proof of the secret can fail between two ends that speak TLS 1.3 alike.
+    case SSL_R_BINDER_DOES_NOT_VERIFY:
+    case SSL_R_BAD_PSK:
+    case SSL_R_SSLV3_ALERT_ILLEGAL_PARAMETER:
+    case SSL_R_TLSV1_ALERT_DECRYPT_ERROR:
+    case SSL_R_CERTIFICATE_VERIFY_FAILED:
+      trouble_ = Trouble::other_secret;
+      break;
+    // The first byte was that of a record, by chance.
+    case SSL_R_WRONG_VERSION_NUMBER:
+      trouble_ = Trouble::plain;
+      break;
+    default:
+      break;
+  }
 }
 
 ssize_t SecureSocket::read(void* bytes, std::size_t size) {

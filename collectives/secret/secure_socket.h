@@ -1,8 +1,9 @@
 // A TCP socket that does not block, plain or with TLS 1.3.
 //
-// TLS has the job's secret as its pre-shared key, beside an ephemeral (EC)DHE exchange, and no
-// certificates: each end proves to the other one that it knows the secret. Nothing that the other
-// end sends is returned before its proof. Read and write drive the handshake.
+// TLS has the job's secret as its pre-shared key, beside an ephemeral (EC)DHE exchange: each end
+// proves to the other one that it knows the secret. A client accepts no certificate, which a server
+// could show in place of that proof. Nothing that the other end sends is returned before its proof.
+// Read and write drive the handshake.
 #pragma once
 
 #include <sys/types.h>
@@ -54,7 +55,7 @@ class SecureSocket {
   /// Plain if `context` is null. Throws std::bad_alloc.
   SecureSocket(FileDescriptor socket, std::shared_ptr<const TlsContext> context, End end);
   SecureSocket(SecureSocket&&) noexcept = default;
-  SecureSocket& operator=(SecureSocket&&) noexcept = default;
+  SecureSocket& operator=(SecureSocket&& other) noexcept;
 
   /// As recv(2) and send(2): 0: the other end has closed; -1 with errno EAGAIN: not yet, also while
   /// the handshake goes on; EPROTO: trouble() says why. After EAGAIN the next write() begins with
@@ -80,10 +81,11 @@ class SecureSocket {
   };
 
   bool speaks_tls();
+  void set_trouble();
   ssize_t outcome(int result);
 
   PrivateDescriptor socket_;
-  std::shared_ptr<const TlsContext> context_;
+  std::shared_ptr<const TlsContext> context_;  // outlives tls_
   std::unique_ptr<ssl_st, Free> tls_;
   bool heard_ = false;  // the first byte has come
   Trouble trouble_ = Trouble::none;

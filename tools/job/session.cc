@@ -295,12 +295,22 @@ void tell(const CommunicatorOptions& options, const LaunchPlace& place,
   }
 }
 
+/// The environment; where the rank `has` a secret, without the variables that name one.
+Environment without_secret(Environment environment, bool has) {
+  if (!has) return environment;
+  return [environment = std::move(environment)](const char* name) {
+    const bool hidden = std::string_view(name).starts_with("TARPON_SECRET_");
+    return hidden ? std::nullopt : environment(name);
+  };
+}
+
 }  // namespace
 
 Result<CommunicatorOptions> session_options(const JobOptions& options, const LaunchPlace& place,
                                             const std::string& agreed, std::string* reason) {
   const DebugLog& log = place.log;
-  const Environment environment = log.watch(process_environment());
+  const bool has_secret = place.secret != nullptr || !options.secret_file.empty();
+  const Environment environment = without_secret(log.watch(process_environment()), has_secret);
   log.write(DebugLevel::version, "INIT", fmt::format("tarpon {} ({})", kVersion, kGitCommit));
   InterfaceRequest wish{.name = options.interface ? options.interface : place.interface,
                         .named_by = "--interface"};

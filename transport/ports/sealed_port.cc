@@ -1,7 +1,5 @@
 #include "transport/ports/sealed_port.h"
 
-#include <openssl/crypto.h>
-
 #include <cstring>
 #include <utility>
 
@@ -47,13 +45,9 @@ SealedPort::SealedPort(std::unique_ptr<Port> inner, const SealOptions& options,
   if (options_.encrypts) capabilities_.gathers = false;
 }
 
-SealedPort::~SealedPort() {
-  OPENSSL_cleanse(options_.key.data(), options_.key.size());
-}
-
 seal::GcmKey& SealedPort::key(Keys& keys, Rank sender, Rank receiver, std::uint64_t number) {
-  const std::uint64_t generation = number >> kPacketsOfKeyShift;
-  Keys::Slot& slot = keys.slots[generation & 1];
+  const std::uint64_t generation = number >> options_.packets_of_key_shift;
+  Keys::Slot& slot = keys.slots[generation % keys.slots.size()];
   if (slot.key == nullptr || slot.generation != generation) {
     slot.key = library_->key(seal::packet_key(
         options_.key, {.sender = sender, .receiver = receiver, .generation = generation}));
@@ -107,6 +101,11 @@ bool SealedPort::open(RxPacket& packet) {
   const std::uint64_t number = direction.window.number(check & (kToAll - 1), kNumberBits);
   if (!direction.window.is_fresh(number)) {
     ++replayed_;
+    return false;
+  }
+  const unsigned shift = options_.packets_of_key_shift;
+  if (number >> shift > (direction.window.highest() >> shift) + 1) {
+    ++forged_;  // so many in a row are not lost
     return false;
   }
   packet.length -= TARPON_TAG_BYTES;

@@ -5,7 +5,8 @@
 // between two ranks counts its packets; the low 31 bits of the number are in tarpon_header::check,
 // and the receiver finds the others (ReplayWindow::number()). Bit 31 says that the packet went to
 // all ranks: these have a direction of their own. Every direction has its own keys, a new one after
-// kPacketsOfKey packets, so no nonce comes twice under a key as long as the job's key is new.
+// so many packets (SealOptions), so no nonce comes twice under a key as long as the job's key is
+// new.
 //
 // Cost: `./dev bench trust`. Encrypting takes a copy of each payload, since the caller's memory
 // stays as it is.
@@ -29,18 +30,16 @@ struct SealOptions {
   Rank rank = 0;  // of the job
   std::uint32_t ranks = 1;
   bool encrypts = false;  // payloads; headers are readable in any case
+  /// A key seals 2^22 packets: far below the bounds of AES-GCM for packets of 9 KB (RFC 9001,
+  /// appendix B.1: 2^23 of 16 KB). Tests alone take less.
+  unsigned packets_of_key_shift = 22;
 };
 
 class SealedPort : public ForwardingPort {
  public:
-  /// Far below the bounds of AES-GCM for packets of 9 KB (RFC 9001, appendix B.1: 2^23 of 16 KB).
-  static constexpr unsigned kPacketsOfKeyShift = 22;
-  static constexpr std::uint64_t kPacketsOfKey = std::uint64_t{1} << kPacketsOfKeyShift;
-
   /// REQUIRES: the max_payload of `inner` is at least TARPON_TAG_BYTES. Throws std::bad_alloc.
   SealedPort(std::unique_ptr<Port> inner, const SealOptions& options,
              std::unique_ptr<seal::CipherLibrary> library = seal::fastest_library());
-  ~SealedPort() override;
 
   const PortCapabilities& capabilities() const override { return capabilities_; }
   void transmit(std::span<TxPacket> packets) override;
@@ -48,14 +47,14 @@ class SealedPort : public ForwardingPort {
   PortStatistics statistics() const override;
 
  private:
-  /// Keys of one direction, by the lowest bit of their generation: packets of two generations may
-  /// overtake one another.
+  /// Keys of one direction: of the generation of the latest packet and its neighbours, since
+  /// packets may overtake one another. No packet of another generation has a key made for it.
   struct Keys {
     struct Slot {
       std::uint64_t generation = 0;
       std::unique_ptr<seal::GcmKey> key;
     };
-    std::array<Slot, 2> slots;
+    std::array<Slot, 3> slots;  // by generation % 3
   };
   struct Outgoing {
     std::uint64_t next = 0;  // number of the next packet

@@ -93,6 +93,35 @@ TEST(ControlSecretTest, ranks_that_differ__refuse_each_other_by_name) {
   }
 }
 
+/// A file that an earlier start has left names the port of another job by now.
+TEST(ControlSecretTest, file_left_from_an_earlier_start__ends_no_join) {
+  for (const auto& of_other : {secret(2), std::shared_ptr<const JobSecret>()}) {
+    for (const auto& of_job : {secret(1), std::shared_ptr<const JobSecret>()}) {
+      if (of_other == of_job) continue;
+      const Directory directory;
+      const std::string other_address = free_address();
+      auto others = all_of(other_address, 2);
+      for (RendezvousOptions& one : others) one.secret = of_other;
+      Joined other;
+      std::thread other_host([&] { other = ControlChannel::join(others[0]); });
+      const auto target = loopback(rendezvous::parse_address(other_address)->port);
+      ASSERT_TRUE(rendezvous::write_address_file(directory.file(), {target, 77}));
+      auto wanted = all_of(directory.address(), 2);
+      for (RendezvousOptions& one : wanted) one.secret = of_job;
+      Joined guest, host;
+      std::thread early([&] { guest = ControlChannel::join(wanted[1]); });
+      std::this_thread::sleep_for(100ms);  // it has been refused by the other job
+      std::thread late([&] { host = ControlChannel::join(wanted[0]); });
+      early.join();
+      late.join();
+      EXPECT_TRUE(guest) << guest.error().message;
+      EXPECT_TRUE(host) << host.error().message;
+      EXPECT_TRUE(ControlChannel::join(others[1]));
+      other_host.join();
+    }
+  }
+}
+
 TEST(ControlSecretTest, refused_rank__the_others_go_on_and_start_with_the_right_one) {
   const std::string address = free_address();
   auto wanted = with_secret(address, 2);

@@ -172,6 +172,56 @@ TEST_P(SealedPortTest, forged__replayed__reflected__truncated__count_and_reach_n
   EXPECT_EQ(offer(1, late, 0), 1u) << "the packet itself still counts";
 }
 
+TEST_P(SealedPortTest, forged_packets_of_far_numbers__leave_the_keys_in_place) {
+  send(0, 1, 100, std::byte{1});
+  ASSERT_EQ(receive(1).size(), 1u);
+  const std::vector<std::byte> good = wires_[1]->seen[0];
+  for (std::uint32_t generation = 0; generation < 512; ++generation) {
+    wires_[1]->change = [&, this] {
+      auto forged = good;
+      const std::uint32_t check = generation << SealOptions().packets_of_key_shift | 5;
+      std::memcpy(forged.data() + offsetof(tarpon_header, check), &check, sizeof check);
+      wires_[1]->add(forged, 0);
+    };
+    ASSERT_EQ(receive(1).size(), 0u);
+    wires_[1]->change = nullptr;
+    send(0, 1, 100, std::byte{1});
+    ASSERT_EQ(receive(1).size(), 1u) << generation;
+  }
+}
+
+/// With 8 packets a key in place of 4 million.
+TEST_P(SealedPortTest, keys__change__and_packets_of_neighbouring_keys_may_overtake) {
+  auto wire = std::make_unique<StrangerPort>(network_.make_port(1));
+  wires_[1] = wire.get();
+  SealOptions of_sender = options(0), of_receiver = options(1);
+  of_sender.packets_of_key_shift = of_receiver.packets_of_key_shift = 3;
+  ports_[0] = std::make_unique<SealedPort>(network_.make_port(0), of_sender);
+  ports_[1] = std::make_unique<SealedPort>(std::move(wire), of_receiver);
+  for (int i = 0; i < 100; ++i) {
+    send(0, 1, 16, std::byte{1});
+    ASSERT_EQ(receive(1).size(), 1u) << i;
+  }
+  // Numbers 100 to 107 end the key of 96 to 103; they come in the wrong order.
+  for (int i = 0; i < 8; ++i) send(0, 1, 16, std::byte{1});
+  wires_[1]->change = [this] { std::reverse(wires_[1]->kept_.begin(), wires_[1]->kept_.end()); };
+  EXPECT_EQ(receive(1).size(), 8u);
+  // All packets of a key are lost, and then those of several.
+  for (const auto& [lost, come] : {std::pair(8, 1u), std::pair(24, 0u)}) {
+    wires_[1]->change = [this] { wires_[1]->kept_.clear(); };
+    for (int i = 0; i < lost; ++i) send(0, 1, 16, std::byte{1});
+    EXPECT_EQ(receive(1).size(), 0u);
+    wires_[1]->change = nullptr;
+    send(0, 1, 16, std::byte{1});
+    EXPECT_EQ(receive(1).size(), come) << lost;
+  }
+  EXPECT_EQ(counted(1).rx_forged, 1u);
+  // A port with the usual keys opens none of the second one.
+  ports_[1] = std::make_unique<SealedPort>(network_.make_port(1), options(1));
+  send(0, 1, 16, std::byte{1});
+  EXPECT_EQ(receive(1).size(), 0u);
+}
+
 TEST_P(SealedPortTest, another_key__opens_nothing) {
   SealOptions other = options(1);
   other.key[0] ^= std::byte{1};
