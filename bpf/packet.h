@@ -77,7 +77,7 @@ struct tarpon_port_key {
 struct tarpon_port_entry {
 	__u64 queues; /* bit q: receive queue q redirects to this port's socket */
 	__u32 job;
-	__u32 index; /* its first queue; the index of its operation windows and late counters */
+	__u32 index; /* its first queue; the index of its slot, windows and late counters */
 	__u8 mac[ETH_ALEN]; /* of the interface, or of the group */
 	__u16 zero;
 };
@@ -94,15 +94,20 @@ static inline __u64 tarpon_port_word(const struct tarpon_port_key *key)
 #define TARPON_MAX_QUEUES 64u /* XSKMAP "tarpon_xsks", by receive queue */
 #define TARPON_MAX_SENDERS 64u
 
-/* Array map "tarpon_windows", mmap-able, indexed by the port's index, which is its first queue.
- * Packets on that queue find their port here, without a hash lookup. An entry also says which
- * operations of a few tags are closed: user space moves a window with one store. Packets of tags
- * without a window pass. */
-#define TARPON_WINDOW_TAGS 16u
-struct tarpon_windows {
+/* Array map "tarpon_slots", mmap-able, indexed by the port's index, which is its first queue.
+ * Packets on that queue find their port here, without a hash lookup. */
+struct tarpon_port_slot {
 	__u64 port; /* tarpon_port_word() of its key; 0: none */
 	struct tarpon_port_entry entry;
-	__u64 windows[TARPON_WINDOW_TAGS]; /* indexed by tarpon_window_slot(tag) */
+};
+
+/* Array of maps "tarpon_windows", indexed by the port's index. Each port has an mmap-able array map
+ * of its own there, with one entry, so that no process can write the windows of a port that is not
+ * its own. The entry says which operations of a few tags are closed: user space moves a window with
+ * one store. Packets of tags without a window pass. */
+#define TARPON_WINDOW_TAGS 16u
+struct tarpon_windows {
+	__u64 lowest[TARPON_WINDOW_TAGS]; /* tarpon_window(); indexed by tarpon_window_slot(tag) */
 };
 
 #define TARPON_NO_WINDOW 0xffffffffffffffffull

@@ -32,7 +32,23 @@ struct {
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, TARPON_MAX_PORTS);
 	__type(key, __u32);
-	__type(value, struct tarpon_windows);
+	__type(value, struct tarpon_port_slot);
+} tarpon_slots SEC(".maps");
+
+/* In sizes: clang leaves out types that are only named in the map of a map. */
+struct windows_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct tarpon_windows));
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, TARPON_MAX_PORTS);
+	__type(key, __u32);
+	__array(values, struct windows_map);
 } tarpon_windows SEC(".maps");
 
 struct {
@@ -57,13 +73,27 @@ static __always_inline void add_one(void *map, __u32 index)
 		++*count;
 }
 
+/* Whether the operation of a packet is closed at the port with `index`. */
+static __always_inline int is_closed(__u32 index, const struct tarpon_header *header)
+{
+	const struct tarpon_windows *windows;
+	const __u32 only = 0;
+	void *map;
+
+	map = bpf_map_lookup_elem(&tarpon_windows, &index);
+	if (!map)
+		return 0;
+	windows = bpf_map_lookup_elem(map, &only);
+	return windows && tarpon_is_closed(windows->lowest[tarpon_window_slot(header->tag)], header);
+}
+
 static __always_inline enum tarpon_verdict judge(struct xdp_md *ctx)
 {
 	const void *data = (const void *)(long)ctx->data;
 	const void *end = (const void *)(long)ctx->data_end;
 	const __u32 queue = ctx->rx_queue_index;
 	const struct tarpon_port_entry *entry;
-	const struct tarpon_windows *windows;
+	const struct tarpon_port_slot *slot;
 	const struct tarpon_header *header;
 	struct tarpon_port_key key;
 	enum tarpon_verdict verdict;
@@ -73,14 +103,13 @@ static __always_inline enum tarpon_verdict judge(struct xdp_md *ctx)
 				     &payload_bytes);
 	if (verdict != TARPON_VERDICT_RING)
 		return verdict;
-	windows = bpf_map_lookup_elem(&tarpon_windows, &queue);
-	if (windows && windows->port == tarpon_port_word(&key)) {
-		entry = &windows->entry;
+	slot = bpf_map_lookup_elem(&tarpon_slots, &queue);
+	if (slot && slot->port == tarpon_port_word(&key)) {
+		entry = &slot->entry;
 	} else {
 		entry = bpf_map_lookup_elem(&tarpon_ports, &key);
 		if (!entry)
 			return TARPON_VERDICT_NO_PORT;
-		windows = bpf_map_lookup_elem(&tarpon_windows, &entry->index);
 	}
 	verdict = tarpon_check_lower(data, entry->mac);
 	if (verdict != TARPON_VERDICT_RING)
@@ -90,14 +119,10 @@ static __always_inline enum tarpon_verdict judge(struct xdp_md *ctx)
 	verdict = tarpon_verdict_of(tarpon_check_header(header, entry->job, (__u32)payload_bytes));
 	if (verdict != TARPON_VERDICT_RING)
 		return verdict;
-	if (tarpon_may_drop(header)) {
-		if (windows && tarpon_is_closed(
-				   windows->windows[tarpon_window_slot(header->tag)], header)) {
-			if (header->sender < TARPON_MAX_SENDERS)
-				add_one(&tarpon_late,
-					entry->index * TARPON_MAX_SENDERS + header->sender);
-			return TARPON_VERDICT_CLOSED;
-		}
+	if (tarpon_may_drop(header) && is_closed(entry->index, header)) {
+		if (header->sender < TARPON_MAX_SENDERS)
+			add_one(&tarpon_late, entry->index * TARPON_MAX_SENDERS + header->sender);
+		return TARPON_VERDICT_CLOSED;
 	}
 	if (queue >= TARPON_MAX_QUEUES || !(entry->queues >> queue & 1))
 		return TARPON_VERDICT_QUEUE;

@@ -58,7 +58,8 @@ struct MapPlan {
 constexpr MapPlan kPorts{"tarpon_ports", sizeof(tarpon_port_key), sizeof(tarpon_port_entry),
                          TARPON_MAX_ENTRIES};
 constexpr MapPlan kSockets{"tarpon_xsks", 4, 4, TARPON_MAX_QUEUES};
-constexpr MapPlan kWindows{"tarpon_windows", 4, sizeof(tarpon_windows), TARPON_MAX_PORTS};
+constexpr MapPlan kSlots{"tarpon_slots", 4, sizeof(tarpon_port_slot), TARPON_MAX_PORTS};
+constexpr MapPlan kWindows{"tarpon_windows", 4, 4, TARPON_MAX_PORTS};
 constexpr MapPlan kCounts{"tarpon_counts", 4, 8, TARPON_VERDICT_COUNT};
 constexpr MapPlan kLate{"tarpon_late", 4, 8, TARPON_MAX_PORTS* TARPON_MAX_SENDERS};
 
@@ -154,6 +155,7 @@ Result<Program> Program::load() {
   if (!object_info(fd.get(), info)) return fail_system(errno, "the XDP program's id");
   auto maps = ProgramMaps::open({.ports = map(kPorts),
                                  .sockets = map(kSockets),
+                                 .slots = map(kSlots),
                                  .windows = map(kWindows),
                                  .counts = map(kCounts),
                                  .late = map(kLate)});
@@ -191,6 +193,8 @@ Result<Program> Program::find(unsigned interface) {
       found.ports = std::move(one);
     else if (fits(map, kSockets))
       found.sockets = std::move(one);
+    else if (fits(map, kSlots))
+      found.slots = std::move(one);
     else if (fits(map, kWindows))
       found.windows = std::move(one);
     else if (fits(map, kCounts))
@@ -249,6 +253,7 @@ Result<void> Program::pin(const std::string& directory) const {
   const std::pair<std::string_view, int> files[] = {{kLinkPin, link_.get()},
                                                     {kPorts.name, maps.ports.get()},
                                                     {kSockets.name, maps.sockets.get()},
+                                                    {kSlots.name, maps.slots.get()},
                                                     {kWindows.name, maps.windows.get()},
                                                     {kCounts.name, maps.counts.get()},
                                                     {kLate.name, maps.late.get()}};

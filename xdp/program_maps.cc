@@ -68,12 +68,12 @@ const char* name(tarpon_verdict verdict) {
 
 Result<ProgramMaps> ProgramMaps::open(Descriptors descriptors) {
   ProgramMaps maps(std::move(descriptors));
-  const std::size_t bytes = sizeof(tarpon_windows) * TARPON_MAX_PORTS;
-  void* const data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
-                            maps.descriptors_.windows.get(), 0);
-  if (data == MAP_FAILED) return fail_system(errno, "mmap of the operation windows");
+  const std::size_t bytes = sizeof(tarpon_port_slot) * TARPON_MAX_PORTS;
+  void* const data =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, maps.descriptors_.slots.get(), 0);
+  if (data == MAP_FAILED) return fail_system(errno, "mmap of the slots of ports");
   keep_from_children(data, bytes);
-  maps.mapped_ = static_cast<tarpon_windows*>(data);
+  maps.mapped_ = static_cast<tarpon_port_slot*>(data);
   return maps;
 }
 
@@ -87,10 +87,11 @@ ProgramMaps& ProgramMaps::operator=(ProgramMaps&& other) noexcept {
 }
 
 ProgramMaps::~ProgramMaps() {
-  if (mapped_ != nullptr) ::munmap(mapped_, sizeof(tarpon_windows) * TARPON_MAX_PORTS);
+  if (mapped_ != nullptr) ::munmap(mapped_, sizeof(tarpon_port_slot) * TARPON_MAX_PORTS);
 }
 
-Result<void> ProgramMaps::open_port(const tarpon_port_key& key, const tarpon_port_entry& entry) {
+Result<PortWindows> ProgramMaps::open_port(const tarpon_port_key& key,
+                                           const tarpon_port_entry& entry) {
   if (entry.index >= TARPON_MAX_PORTS) {
     return fail(Error::Code::invalid_argument,
                 fmt::format("port index {}: at most {}", entry.index, TARPON_MAX_PORTS - 1));
@@ -100,7 +101,12 @@ Result<void> ProgramMaps::open_port(const tarpon_port_key& key, const tarpon_por
     forget(other);
     ::bpf_map_delete_elem(descriptors_.ports.get(), &other);
   }
-  clear_windows(entry.index);
+  auto windows = PortWindows::create();
+  if (!windows) return windows;
+  const int map = windows->fd();
+  if (::bpf_map_update_elem(descriptors_.windows.get(), &entry.index, &map, BPF_ANY) != 0) {
+    return fail_system(errno, "adding operation windows to the XDP program");
+  }
   if (::bpf_map_update_elem(descriptors_.ports.get(), &key, &entry, BPF_ANY) != 0) {
     return fail_system(errno, "adding a port to the XDP program");
   }
@@ -108,7 +114,7 @@ Result<void> ProgramMaps::open_port(const tarpon_port_key& key, const tarpon_por
   mapped_[entry.index].entry = entry;
   std::atomic_ref(mapped_[entry.index].port)
       .store(tarpon_port_word(&key), std::memory_order_release);
-  return {};
+  return windows;
 }
 
 Result<void> ProgramMaps::open_group(const tarpon_port_key& group, const tarpon_port_entry& entry) {
@@ -153,17 +159,6 @@ Result<void> ProgramMaps::insert_socket(std::uint32_t queue, int socket) {
     return fail_system(errno, fmt::format("adding the AF_XDP socket of queue {}", queue));
   }
   return {};
-}
-
-void ProgramMaps::publish(std::uint32_t index, std::uint32_t tag, std::uint32_t lowest) {
-  __u64& window = mapped_[index].windows[tarpon_window_slot(tag)];
-  std::atomic_ref(window).store(tarpon_window(tag, lowest), std::memory_order_relaxed);
-}
-
-void ProgramMaps::clear_windows(std::uint32_t index) {
-  for (__u64& window : mapped_[index].windows) {
-    std::atomic_ref(window).store(TARPON_NO_WINDOW, std::memory_order_relaxed);
-  }
 }
 
 Result<Verdicts> ProgramMaps::verdicts() const {

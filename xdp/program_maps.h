@@ -1,7 +1,8 @@
-// The maps of Tarpon's XDP program: which ports, groups and sockets it redirects to, which
-// operations are over, and what it has counted. Program finds or makes them.
+// The maps of Tarpon's XDP program: which ports, groups and sockets it redirects to, whose windows
+// say which operations are over, and what it has counted. Program finds or makes them. A process
+// that has them can redirect the packets of any port: no other process gets them.
 //
-// Thread-safe, except publish(): one thread per port calls it.
+// Thread-safe.
 #pragma once
 
 #include <array>
@@ -12,6 +13,7 @@
 #include "bpf/packet.h"
 #include "xdp/base/private_descriptor.h"
 #include "xdp/base/result.h"
+#include "xdp/port_windows.h"
 
 namespace tarpon::xdp {
 
@@ -26,14 +28,15 @@ class ProgramMaps {
   struct Descriptors {
     PrivateDescriptor ports;
     PrivateDescriptor sockets;
+    PrivateDescriptor slots;
     PrivateDescriptor windows;
     PrivateDescriptor counts;
     PrivateDescriptor late;
 
-    bool complete() const { return ports && sockets && windows && counts && late; }
+    bool complete() const { return ports && sockets && slots && windows && counts && late; }
   };
 
-  /// Maps the windows into memory. REQUIRES: descriptors.complete(). Errors: io.
+  /// Maps the slots into memory. REQUIRES: descriptors.complete(). Errors: io.
   static Result<ProgramMaps> open(Descriptors descriptors);
   ProgramMaps(ProgramMaps&&) noexcept;
   ProgramMaps& operator=(ProgramMaps&&) noexcept;
@@ -44,7 +47,8 @@ class ProgramMaps {
   /// Redirects packets to (address, port), both in network order, and to `entry.mac` to the sockets
   /// of the queues in `entry.queues`. Packets on queue `entry.index` find their port fastest.
   /// Removes older entries with any of these queues: a queue has one owner, so theirs are dead.
-  Result<void> open_port(const tarpon_port_key& key, const tarpon_port_entry& entry);
+  /// Returns the windows of the port. They are new: an earlier owner's writes have no effect.
+  Result<PortWindows> open_port(const tarpon_port_key& key, const tarpon_port_entry& entry);
   /// Redirects packets to `group`, a multicast address, and to `entry.mac` as those to the port
   /// that open_port() has opened with the same queues; opening that port again ends it. Errors:
   /// unavailable: another port of the interface has the group; io.
@@ -57,12 +61,6 @@ class ProgramMaps {
   /// Makes receive queue `queue` redirect to the AF_XDP socket `socket`, which is bound to it.
   Result<void> insert_socket(std::uint32_t queue, int socket);
 
-  /// Makes the driver drop first-time DATA of `tag` below operation `lowest` to the port with
-  /// `index` from now on.
-  void publish(std::uint32_t index, std::uint32_t tag, std::uint32_t lowest);
-  /// Removes all windows of the port.
-  void clear_windows(std::uint32_t index);
-
   Result<Verdicts> verdicts() const;
   /// Frames dropped as closed, by sender, for the port with `index`.
   Result<std::array<std::uint64_t, TARPON_MAX_SENDERS>> late(std::uint32_t index) const;
@@ -72,7 +70,7 @@ class ProgramMaps {
   void forget(const tarpon_port_key& key);
 
   Descriptors descriptors_;
-  tarpon_windows* mapped_ = nullptr;  // TARPON_MAX_PORTS
+  tarpon_port_slot* mapped_ = nullptr;  // TARPON_MAX_PORTS
 };
 
 }  // namespace tarpon::xdp

@@ -43,11 +43,14 @@ class Receiver {
     ASSERT_TRUE(queue_) << queue_.error().message;
     ASSERT_TRUE(program_->maps().insert_socket(0, queue_->fd()));
     const tarpon_port_key key{htonl(kFrameAddress), htons(kFramePort), 0};
-    ASSERT_TRUE(program_->maps().open_port(key, frame_entry()));
+    auto windows = program_->maps().open_port(key, frame_entry());
+    ASSERT_TRUE(windows) << windows.error().message;
+    windows_ = std::move(*windows);
   }
 
   Program& program() { return *program_; }
   Queue& queue() { return *queue_; }
+  PortWindows& windows() { return windows_; }
 
   /// Whole frames, put together; what does not come within a second is missing.
   std::vector<std::vector<std::byte>> take(std::size_t wanted) {
@@ -74,6 +77,7 @@ class Receiver {
  private:
   Result<Program> program_;
   Result<Queue> queue_;
+  PortWindows windows_;
 };
 
 void send_all(Queue& queue, std::uint32_t count, std::uint32_t payload_bytes) {
@@ -149,13 +153,13 @@ TEST(QueueTest, closed_operations_die_in_the_driver_and_are_counted_by_sender) {
   ASSERT_TRUE(peer);
   auto sender = Queue::open(options_for(pair.a()));
   ASSERT_TRUE(sender) << sender.error().message;
-  receiver.program().maps().publish(0, 0, 1);  // operation 0 of tag 0 is over
+  receiver.windows().publish(0, 1);  // operation 0 of tag 0 is over
   send_all(*sender, 10, 64);
   EXPECT_EQ(receiver.take(1).size(), 0u);
   const auto late = receiver.program().maps().late(0);
   ASSERT_TRUE(late);
   EXPECT_EQ((*late)[0], 10u);
-  receiver.program().maps().publish(0, 0, 0);
+  receiver.windows().publish(0, 0);
   send_all(*sender, 10, 64);
   EXPECT_EQ(receiver.take(10).size(), 10u);
 }

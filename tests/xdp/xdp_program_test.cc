@@ -35,8 +35,10 @@ class Kernel {
   void open(std::uint64_t queues = 1) {
     ASSERT_TRUE(program_) << program_.error().message;
     const tarpon_port_key key{htonl(kFrameAddress), htons(kFramePort), 0};
-    ASSERT_TRUE(program_->maps().open_port(key, frame_entry(queues, index_)));
-    program_->maps().publish(index_, kTag, kLowest);
+    auto windows = program_->maps().open_port(key, frame_entry(queues, index_));
+    ASSERT_TRUE(windows) << windows.error().message;
+    windows_ = std::move(*windows);
+    windows_.publish(kTag, kLowest);
   }
 
   /// XDP_PASS or XDP_DROP; -1 when the kernel does not run it at all.
@@ -52,11 +54,13 @@ class Kernel {
 
   Verdicts verdicts() { return program_->maps().verdicts().value(); }
   Program& program() { return *program_; }
+  PortWindows& windows() { return windows_; }
 
  private:
   const std::uint32_t index_;
   VethPair pair_;
   Result<Program> program_;
+  PortWindows windows_;
 };
 
 /// What user space makes of the same frame.
@@ -217,6 +221,22 @@ TEST_P(XdpProgramByIndexTest, a_group_has_the_queues_and_windows_of_its_port) {
   EXPECT_EQ(kernel.run(frame.bytes()), XDP_DROP);
   EXPECT_EQ(kernel.run(Frame(64).bytes()), XDP_PASS) << "the port itself works as before";
   EXPECT_EQ(kernel.verdicts()[TARPON_VERDICT_RING], 2u);
+}
+
+TEST_P(XdpProgramByIndexTest, windows_of_an_earlier_owner_have_no_effect) {
+  SKIP_WITHOUT_PRIVATE_NETWORK();
+  Kernel kernel(GetParam());
+  kernel.open();
+  PortWindows earlier = std::move(kernel.windows());
+  const tarpon_port_key key{htonl(kFrameAddress), htons(kFramePort), 0};
+  const auto windows = kernel.program().maps().open_port(key, frame_entry(1, GetParam()));
+  ASSERT_TRUE(windows) << windows.error().message;
+  earlier.publish(kTag, kLowest);
+  Frame frame(64);
+  frame.header.tag = kTag;
+  frame.header.operation = kLowest - 1;
+  EXPECT_EQ(kernel.run(frame.bytes()), XDP_PASS);
+  EXPECT_EQ(kernel.verdicts()[TARPON_VERDICT_CLOSED], 0u);
 }
 
 TEST(XdpProgramTest, a_million_random_and_mutated_frames_are_judged_alike) {

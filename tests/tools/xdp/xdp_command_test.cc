@@ -323,8 +323,9 @@ TEST_F(XdpCommand, status__ports_and_counters) {
     auto program = xdp::Program::find(pair_->a());
     ASSERT_TRUE(program) << program.error().message;
     const tarpon_port_key key{htonl(kFrameAddress), htons(kFramePort), 0};
-    ASSERT_TRUE(program->maps().open_port(key, testing_support::frame_entry(3, 2)));
-    program->maps().publish(2, 9, 100);
+    auto windows = program->maps().open_port(key, testing_support::frame_entry(3, 2));
+    ASSERT_TRUE(windows) << windows.error().message;
+    windows->publish(9, 100);
   }
   Frame frame(64);
   arrive(frame.bytes());
@@ -358,10 +359,11 @@ TEST_F(XdpCommand, status__late_packets_of_a_group_are_its_port_s) {
     auto program = xdp::Program::find(pair_->a());
     ASSERT_TRUE(program) << program.error().message;
     tarpon_port_entry entry = testing_support::frame_entry(1, 0);
-    ASSERT_TRUE(program->maps().open_port({htonl(kFrameAddress), htons(kFramePort), 0}, entry));
+    auto windows = program->maps().open_port({htonl(kFrameAddress), htons(kFramePort), 0}, entry);
+    ASSERT_TRUE(windows) << windows.error().message;
     entry.mac[0] = 1;  // a multicast address
     ASSERT_TRUE(program->maps().open_group({htonl(0xef010203), htons(kFramePort), 0}, entry));
-    program->maps().publish(0, 9, 100);
+    windows->publish(9, 100);
   }
   Frame frame(64);
   frame.header.tag = 9;

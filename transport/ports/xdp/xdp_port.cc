@@ -114,7 +114,9 @@ Result<void> XdpPort::open_port(const xdp::Mac& mac) {
   entry.index = index_;
   std::copy(mac.begin(), mac.end(), entry.mac);
   mac_ = mac;
-  if (auto opened = program_.maps().open_port(key_of(local_), entry); !opened) return opened;
+  auto opened = program_.maps().open_port(key_of(local_), entry);
+  if (!opened) return fail(opened.error());
+  windows_ = std::move(*opened);
   if (!capabilities_.multicasts) return {};
   const xdp::Mac group = group_mac(slow_.group->sin_addr);
   group_headers_ = lower_headers(mac, group, local_, *slow_.group);
@@ -314,7 +316,7 @@ void XdpPort::look_if_due(Time now) {
 }
 
 void XdpPort::publish(std::uint32_t tag, std::uint32_t lowest_open) {
-  program_.maps().publish(index_, tag, lowest_open);
+  windows_.publish(tag, lowest_open);
 }
 
 PortStatistics XdpPort::statistics() const {

@@ -101,7 +101,8 @@ class XdpPort final : public Port {
   xdp::Program program_;
   xdp::Neighbours neighbours_;
   const std::vector<std::uint32_t> numbers_;  // of queues_
-  const std::uint32_t index_;                 // of the port's operation windows: its first queue
+  const std::uint32_t index_;                 // of the port in the program: its first queue
+  xdp::PortWindows windows_;
   std::vector<xdp::Queue> queues_;
   std::vector<Peer> peers_;
   XdpSender sender_;
