@@ -3,6 +3,7 @@
 #include <linux/neighbour.h>
 #include <linux/rtnetlink.h>
 #include <net/if.h>
+#include <netinet/in.h>
 #include <netlink/attr.h>
 #include <netlink/cache.h>
 #include <netlink/msg.h>
@@ -16,6 +17,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "xdp/base/file_descriptor.h"
 #include "xdp/netlink_handles.h"
 
 namespace tarpon::xdp {
@@ -44,6 +46,7 @@ NetlinkAddress address_of(in_addr host) {
 struct Neighbours::State {
   unsigned interface = 0;
   bool prefers_it = false;
+  bool may_ask = true;  // CAP_NET_ADMIN, as far as is known
   NetlinkSocket requests;
   NetlinkSocket lookups;  // without acknowledgements
   NetlinkSocket news;
@@ -93,6 +96,21 @@ struct Neighbours::State {
       if (rtnl_route_nh_get_ifindex(hop) == static_cast<int>(interface)) return hop;
     }
     return nullptr;
+  }
+
+  /// Makes the kernel resolve the next hop to `host` by an empty datagram to the port "discard",
+  /// which goes no further than that hop.
+  void knock(in_addr host) const {
+    const FileDescriptor socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    const int index = static_cast<int>(htonl(interface));
+    const int hops = 1;
+    ::setsockopt(socket.get(), IPPROTO_IP, IP_UNICAST_IF, &index, sizeof index);
+    ::setsockopt(socket.get(), IPPROTO_IP, IP_TTL, &hops, sizeof hops);
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_addr = host;
+    to.sin_port = htons(9);
+    ::sendto(socket.get(), nullptr, 0, 0, reinterpret_cast<const sockaddr*>(&to), sizeof to);
   }
 
   std::optional<Mac> mac_of(nl_addr* next) const {
@@ -204,6 +222,10 @@ Result<Way> Neighbours::way_to(in_addr host) {
   }
   if (auto mac = state_->mac_of(next)) return Way{.elsewhere = false, .mac = mac};
   // NTF_USE: the kernel resolves the address as if a packet had to go there.
+  if (!state_->may_ask) {
+    state_->knock(host);
+    return Way{};
+  }
   const NetlinkNeighbour wanted(rtnl_neigh_alloc());
   rtnl_neigh_set_ifindex(wanted.get(), index);
   rtnl_neigh_set_family(wanted.get(), AF_INET);
@@ -212,7 +234,9 @@ Result<Way> Neighbours::way_to(in_addr host) {
   rtnl_neigh_set_state(wanted.get(), NUD_NONE);
   if (const int code = rtnl_neigh_add(state_->requests.get(), wanted.get(), NLM_F_CREATE);
       code != 0) {
-    return fail(netlink_error(code, "asking for a neighbour"));
+    if (code != -NLE_PERM) return fail(netlink_error(code, "asking for a neighbour"));
+    state_->may_ask = false;
+    state_->knock(host);
   }
   return Way{};
 }

@@ -51,7 +51,8 @@ class Neighbours {
 
   /// Returns the way to `host`, by the current routes and the neighbours of the last read(). When
   /// the MAC is not among them, asks the kernel to resolve it; fd() becomes readable when it has.
-  /// Errors: unavailable (no route), permission, io.
+  /// Without CAP_NET_ADMIN an empty UDP datagram makes the kernel do so.
+  /// Errors: unavailable (no route), io.
   Result<Way> way_to(in_addr host);
 
   /// Whether the kernel has a route to `host` over the interface, be it the best one or not.
