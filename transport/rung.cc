@@ -12,12 +12,26 @@
 #include "xdp/base/file_descriptor.h"
 #include "xdp/interface_features.h"
 #include "xdp/kernel.h"
+#include "xdp/served_port.h"
 
 namespace tarpon {
 namespace {
 
-std::string against_program(const std::string& interface, unsigned index) {
+std::string against_helper(const std::string& interface, std::optional<xdp::ServedMode>& served) {
+  const auto mode = xdp::look_for_helper(interface);
+  if (!mode) return mode.error().message;
+  served = *mode;
+  return mode->copies ? fmt::format("loaded on {} in skb mode, which copies", interface) : "";
+}
+
+/// Sets `served` if a helper serves this process.
+std::string against_program(const std::string& interface, unsigned index,
+                            std::optional<xdp::ServedMode>& served) {
   const auto attached = xdp::attached_to(index);
+  if (!attached && attached.error().code == Error::Code::permission &&
+      xdp::helper_is_there(interface)) {
+    return against_helper(interface, served);
+  }
   if (!attached) return attached.error().message;
   if (!*attached) return fmt::format("not loaded on {}", interface);
   if (!(*attached)->ours) {
@@ -31,10 +45,12 @@ std::string against_program(const std::string& interface, unsigned index) {
   return "";
 }
 
-std::string against_zero_copy(const std::string& interface, std::uint32_t mtu) {
+std::string against_zero_copy(const std::string& interface, std::uint32_t mtu,
+                              std::optional<xdp::ServedMode>& served) {
   const unsigned index = ::if_nametoindex(interface.c_str());
   if (index == 0) return fmt::format("{}: {}", interface, std::strerror(errno));
-  if (std::string reason = against_program(interface, index); !reason.empty()) return reason;
+  if (std::string reason = against_program(interface, index, served); !reason.empty())
+    return reason;
   const auto features = xdp::interface_features(index);
   if (!features) return features.error().message;
   if (!features->zero_copy) {
@@ -44,6 +60,7 @@ std::string against_zero_copy(const std::string& interface, std::uint32_t mtu) {
     return fmt::format("the driver of {} copies frames of several buffers (MTU {}, above {})",
                        interface, mtu, kSingleBufferMtu);
   }
+  if (served) return "";
   const FileDescriptor socket(::socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0));
   if (!socket) return fmt::format("AF_XDP socket (CAP_NET_RAW): {}", std::strerror(errno));
   return "";
@@ -64,7 +81,10 @@ std::string_view name(Rung rung) {
 }
 
 RungChoice choose_rung(const RungFacts& facts) {
-  if (facts.against_zero_copy.empty()) return {Rung::xdp, "AF_XDP is loaded, with zero-copy"};
+  if (facts.against_zero_copy.empty()) {
+    return {Rung::xdp, fmt::format("AF_XDP is loaded, with zero-copy{}",
+                                   facts.served ? ", by tarpon xdp serve" : "")};
+  }
   const std::string not_xdp = "; not AF_XDP: " + facts.against_zero_copy;
   if (facts.against_uring.empty()) return {Rung::uring, std::string(kUringUsable) + not_xdp};
   return {Rung::mmsg, facts.against_uring + not_xdp};
@@ -72,7 +92,7 @@ RungChoice choose_rung(const RungFacts& facts) {
 
 RungFacts read_rung_facts(const std::string& interface, std::uint32_t mtu) {
   RungFacts facts;
-  facts.against_zero_copy = against_zero_copy(interface, mtu);
+  facts.against_zero_copy = against_zero_copy(interface, mtu, facts.served);
   if (const auto uring = check_uring(); !uring) facts.against_uring = uring.error().message;
   return facts;
 }

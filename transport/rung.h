@@ -11,8 +11,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+
+#include "xdp/helper_messages.h"
 
 namespace tarpon {
 
@@ -35,6 +38,8 @@ constexpr std::uint32_t buffers_for_mtu(std::uint32_t mtu) {
 struct RungFacts {
   std::string against_zero_copy;
   std::string against_uring;
+  /// By tarpon xdp serve, where this process may not use AF_XDP itself.
+  std::optional<xdp::ServedMode> served{};
 };
 
 /// How the reason begins where Rung::uring is chosen.

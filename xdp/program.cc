@@ -270,6 +270,11 @@ Result<void> Program::pin(const std::string& directory) const {
   return {};
 }
 
+bool Program::attached() const {
+  bpf_link_info info{};
+  return !link_ || (object_info(link_.get(), info) && info.xdp.ifindex != 0);
+}
+
 Result<void> Program::detach() {
   if (!link_) {
     return fail(Error::Code::unavailable, "the XDP program is attached without a link to detach");

@@ -34,6 +34,8 @@ class Program {
 
   std::uint32_t id() const { return id_; }
   bool attached_here() const { return attached_here_; }  // by this process
+  /// Whether the link attaches it still; true where it is attached without one.
+  bool attached() const;
 
   /// Keeps link and maps as files in `directory` of a BPF file system (made when it is not there),
   /// so that the program stays without a process. Errors: unavailable (attached without a link; no

@@ -161,6 +161,13 @@ Result<void> ProgramMaps::insert_socket(std::uint32_t queue, int socket) {
   return {};
 }
 
+Result<void> ProgramMaps::remove_socket(std::uint32_t queue) {
+  if (::bpf_map_delete_elem(descriptors_.sockets.get(), &queue) != 0 && errno != ENOENT) {
+    return fail_system(errno, fmt::format("removing the AF_XDP socket of queue {}", queue));
+  }
+  return {};
+}
+
 Result<Verdicts> ProgramMaps::verdicts() const {
   Verdicts result{};
   for (std::uint32_t i = 0; i < result.size(); ++i) {

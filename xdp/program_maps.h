@@ -60,6 +60,8 @@ class ProgramMaps {
 
   /// Makes receive queue `queue` redirect to the AF_XDP socket `socket`, which is bound to it.
   Result<void> insert_socket(std::uint32_t queue, int socket);
+  /// Ends that. Does nothing if it redirects to none.
+  Result<void> remove_socket(std::uint32_t queue);
 
   Result<Verdicts> verdicts() const;
   /// Frames dropped as closed, by sender, for the port with `index`.

@@ -21,7 +21,7 @@
 namespace tarpon::xdp {
 namespace {
 
-// After a close the kernel frees the queue in the background.
+// After a close the kernel frees the queue and its memory in the background.
 constexpr int kBindTries = 50;
 constexpr auto kBindDelay = std::chrono::milliseconds(2);
 
@@ -56,6 +56,15 @@ Error umem_error(int error, std::size_t bytes) {
           fmt::format("{}: it has to be locked, and {}", what, lockable_memory_text())};
 }
 
+/// The memory of a socket that was just closed counts against the user's limit for a moment.
+int register_memory(int fd, const xdp_umem_reg& memory) {
+  for (int i = 0;; ++i) {
+    if (set(fd, XDP_UMEM_REG, memory) == 0) return 0;
+    if (errno != ENOBUFS || i == kBindTries) return errno;
+    std::this_thread::sleep_for(kBindDelay);
+  }
+}
+
 /// ", of process 71 (python3)": the holders of the queue's socket. A kernel that does not list
 /// sockets leaves the processes that hold our program on the interface.
 std::string holders_of_queue(const SocketOptions& options) {
@@ -74,19 +83,47 @@ std::string holders_of_queue(const SocketOptions& options) {
 }
 
 int bind_queue(int fd, const SocketOptions& options, std::uint16_t flags) {
-  sockaddr_xdp address{};
-  address.sxdp_family = AF_XDP;
-  address.sxdp_flags = flags;
-  address.sxdp_ifindex = options.interface;
-  address.sxdp_queue_id = options.queue;
   for (int i = 0;; ++i) {
-    if (::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return 0;
-    if (errno != EBUSY || i == kBindTries) return errno;
+    const int error = options.source != nullptr
+                          ? options.source->bind(options.queue, flags)
+                          : bind_socket(fd, options.interface, options.queue, flags);
+    if (error != EBUSY || i == kBindTries) return error;
     std::this_thread::sleep_for(kBindDelay);
   }
 }
 
 }  // namespace
+
+Result<FileDescriptor> open_socket(bool busy_poll) {
+  FileDescriptor socket(::socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0));
+  if (!socket) {
+    if (errno == EAFNOSUPPORT) return fail(Error::Code::unavailable, "this kernel lacks AF_XDP");
+    return fail_system(errno, "AF_XDP socket (needs CAP_NET_RAW)");
+  }
+  const auto set_socket = [&socket](int option, int value) {
+    return ::setsockopt(socket.get(), SOL_SOCKET, option, &value, sizeof value) == 0;
+  };
+  // In copy mode each frame on its way counts against the send buffer.
+  const int send_buffer = 8 << 20;
+  if (!set_socket(SO_SNDBUFFORCE, send_buffer)) set_socket(SO_SNDBUF, send_buffer);
+  if (busy_poll) {
+    // Without CAP_NET_ADMIN these are refused: the grant says so.
+    set_socket(SO_PREFER_BUSY_POLL, 1);
+    set_socket(SO_BUSY_POLL, 20);  // microseconds
+    set_socket(SO_BUSY_POLL_BUDGET, 64);
+  }
+  return socket;
+}
+
+int bind_socket(int socket, unsigned interface, std::uint32_t queue, std::uint16_t flags) {
+  sockaddr_xdp address{};
+  address.sxdp_family = AF_XDP;
+  address.sxdp_flags = flags;
+  address.sxdp_ifindex = interface;
+  address.sxdp_queue_id = queue;
+  const auto* const to = reinterpret_cast<const sockaddr*>(&address);
+  return ::bind(socket, to, sizeof address) == 0 ? 0 : errno;
+}
 
 RingMapping::RingMapping(RingMapping&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
@@ -104,22 +141,18 @@ RingMapping::~RingMapping() {
 Result<Socket> Socket::create(const Umem& umem, const SocketOptions& options) {
   Socket socket;
   socket.options_ = options;
-  socket.fd_ = FileDescriptor(::socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0));
-  if (!socket.fd_) {
-    if (errno == EAFNOSUPPORT) return fail(Error::Code::unavailable, "this kernel lacks AF_XDP");
-    return fail_system(errno, "AF_XDP socket (needs CAP_NET_RAW)");
-  }
+  auto opened = options.source != nullptr ? options.source->make(options.queue, options.busy_poll)
+                                          : open_socket(options.busy_poll);
+  if (!opened) return fail(opened.error());
+  socket.fd_ = std::move(*opened);
   const int fd = socket.fd();
-  // In copy mode each frame on its way counts against the send buffer.
-  const int send_buffer = 8 << 20;
-  if (::setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &send_buffer, sizeof send_buffer) != 0) {
-    ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_buffer, sizeof send_buffer);
-  }
   xdp_umem_reg memory{};
   memory.addr = reinterpret_cast<std::uintptr_t>(umem.data());
   memory.len = umem.bytes();
   memory.chunk_size = kFrameBytes;
-  if (set(fd, XDP_UMEM_REG, memory) != 0) return fail(umem_error(errno, umem.bytes()));
+  if (const int error = register_memory(fd, memory); error != 0) {
+    return fail(umem_error(error, umem.bytes()));
+  }
   if (set(fd, XDP_UMEM_FILL_RING, options.fill_size) != 0 ||
       set(fd, XDP_UMEM_COMPLETION_RING, options.completion_size) != 0 ||
       set(fd, XDP_RX_RING, options.rx_size) != 0 || set(fd, XDP_TX_RING, options.tx_size) != 0) {
@@ -157,13 +190,6 @@ Result<Socket> Socket::create(const Umem& umem, const SocketOptions& options) {
 
 Result<SocketGrant> Socket::bind() {
   const int fd = this->fd();
-  if (options_.busy_poll) {
-    const int on = 1, microseconds = 20, budget = 64;
-    // Without CAP_NET_ADMIN these are refused: the grant says so.
-    ::setsockopt(fd, SOL_SOCKET, SO_PREFER_BUSY_POLL, &on, sizeof on);
-    ::setsockopt(fd, SOL_SOCKET, SO_BUSY_POLL, &microseconds, sizeof microseconds);
-    ::setsockopt(fd, SOL_SOCKET, SO_BUSY_POLL_BUDGET, &budget, sizeof budget);
-  }
   std::uint16_t flags = XDP_USE_NEED_WAKEUP;
   if (options_.multi_buffer) flags |= kUseSg;
   if (options_.copy == CopyMode::copy) flags |= XDP_COPY;

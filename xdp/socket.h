@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "xdp/base/file_descriptor.h"
 #include "xdp/base/private_descriptor.h"
 #include "xdp/base/result.h"
 #include "xdp/kernel.h"
@@ -23,6 +24,27 @@ enum class CopyMode : std::uint8_t {
   zero_copy,  // or an error
 };
 
+/// Makes and binds sockets for a process that may not do so itself.
+class SocketSource {
+ public:
+  virtual ~SocketSource() = default;
+
+  /// As open_socket(), for `queue`. Errors: unavailable (the queue is taken; no answer), io.
+  virtual Result<FileDescriptor> make(std::uint32_t queue, bool busy_poll) = 0;
+
+  /// Binds the socket that make() returned last, which has its memory and rings. Returns 0 or an
+  /// errno; EBUSY: another socket has the queue.
+  virtual int bind(std::uint32_t queue, std::uint16_t flags) = 0;
+};
+
+/// Makes an AF_XDP socket with all that needs privileges: a large send buffer, busy polling if
+/// wanted. Without CAP_NET_ADMIN the kernel refuses these. Errors: permission (CAP_NET_RAW),
+/// unavailable (no AF_XDP).
+Result<FileDescriptor> open_socket(bool busy_poll);
+
+/// Binds `socket` to a queue, with XDP_... `flags`. Returns 0 or an errno.
+int bind_socket(int socket, unsigned interface, std::uint32_t queue, std::uint16_t flags);
+
 struct SocketOptions {
   unsigned interface = 0;  // index
   std::uint32_t queue = 0;
@@ -31,8 +53,9 @@ struct SocketOptions {
   std::uint32_t fill_size = 4096;  // >= 2 x rx_size
   std::uint32_t completion_size = 2048;
   CopyMode copy = CopyMode::automatic;
-  bool multi_buffer = false;  // frames of several chunks
-  bool busy_poll = false;     // SO_PREFER_BUSY_POLL; see SocketGrant::busy_poll
+  bool multi_buffer = false;       // frames of several chunks
+  bool busy_poll = false;          // SO_PREFER_BUSY_POLL; see SocketGrant::busy_poll
+  SocketSource* source = nullptr;  // used until bind() has returned; null: this process
 };
 
 /// What the kernel granted of the options, read back.

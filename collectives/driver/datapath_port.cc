@@ -23,6 +23,8 @@
 #include "xdp/interface.h"
 #include "xdp/interface_features.h"
 #include "xdp/neighbours.h"
+#include "xdp/port_access.h"
+#include "xdp/served_port.h"
 
 namespace tarpon {
 namespace {
@@ -42,21 +44,56 @@ DatapathOffer socket_offer(std::string reason, std::uint32_t mtu) {
           .max_payload = payload_for(mtu)};
 }
 
-Result<DatapathOffer> xdp_offer(const std::string& interface, std::uint32_t mtu, unsigned index,
-                                Result<xdp::Program> program) {
-  if (!program) return fail(program.error());
+/// Without a program.
+DatapathOffer xdp_offer(const std::string& interface, std::uint32_t mtu, unsigned index) {
   const auto features = xdp::interface_features(index);
   // Most drivers have no zero-copy for frames of several buffers.
   const bool one_buffer = !xdp::multi_buffer_supported() ||
                           (features && features->zero_copy && features->zero_copy_segments < 2);
   std::uint32_t payload = payload_for(mtu);
   if (one_buffer) payload = std::min(payload, xdp_single_buffer_payload());
-  DatapathOffer offer{.datapath = Datapath::xdp,
-                      .reason = "",
-                      .max_payload = payload,
-                      .queues = xdp::receive_queues(interface)};
-  offer.program.emplace(std::move(*program));
+  return {.datapath = Datapath::xdp,
+          .reason = "",
+          .max_payload = payload,
+          .queues = xdp::receive_queues(interface)};
+}
+
+/// By the helper of the interface, which this user may have in place of privileges.
+Result<DatapathOffer> served_offer(const std::string& interface, std::uint32_t mtu,
+                                   unsigned index) {
+  const auto mode = xdp::look_for_helper(interface);
+  if (!mode) return fail(mode.error());
+  DatapathOffer offer = xdp_offer(interface, mtu, index);
+  offer.served = true;
+  offer.reason = "asked for, by tarpon xdp serve";
+  if (mode->copies) offer.copy = xdp::CopyMode::copy;
   return offer;
+}
+
+/// By a program of this process, or one that it may join.
+Result<DatapathOffer> own_offer(const std::string& interface, std::uint32_t mtu, unsigned index) {
+  auto program = xdp::Program::use(index, xdp::AttachMode::native);
+  if (!program) return fail(program.error());
+  DatapathOffer offer = xdp_offer(interface, mtu, index);
+  offer.program.emplace(std::move(*program));
+  offer.reason = "asked for";
+  // Below a program in skb mode the kernel may grant zero-copy that then cannot send.
+  const auto attached = xdp::attached_to(index);
+  if (!attached) return fail(attached.error());
+  const bool generic = *attached && (*attached)->mode == xdp::AttachMode::generic;
+  if (generic) offer.copy = xdp::CopyMode::copy;
+  return offer;
+}
+
+Result<DatapathOffer> asked_xdp_offer(const std::string& interface, std::uint32_t mtu) {
+  const auto index = xdp::interface_index(interface);
+  if (!index) return fail(index.error());
+  auto offer = own_offer(interface, mtu, *index);
+  if (offer || offer.error().code != Error::Code::permission) return offer;
+  if (xdp::helper_is_there(interface)) return served_offer(interface, mtu, *index);
+  Error error = offer.error();
+  error.message += fmt::format("; or have root run tarpon xdp serve {}", interface);
+  return fail(std::move(error));
 }
 
 Result<DatapathOffer> automatic_offer(const std::string& interface, std::uint32_t mtu) {
@@ -68,12 +105,15 @@ Result<DatapathOffer> automatic_offer(const std::string& interface, std::uint32_
   if (choice.rung != Rung::xdp) return offer;
   const auto index = xdp::interface_index(interface);
   if (!index) return fail(index.error());
-  auto direct = xdp_offer(interface, mtu, *index, xdp::Program::find(*index));
-  if (direct) {
-    direct->reason = choice.reason;
-    direct->copy = xdp::CopyMode::zero_copy;
-  }
-  return direct ? std::move(direct) : socket_offer(direct.error().message, mtu);
+  DatapathOffer direct = xdp_offer(interface, mtu, *index);
+  direct.reason = choice.reason;
+  direct.copy = xdp::CopyMode::zero_copy;
+  direct.served = facts.served.has_value();
+  if (direct.served) return direct;
+  auto program = xdp::Program::find(*index);
+  if (!program) return socket_offer(program.error().message, mtu);
+  direct.program.emplace(std::move(*program));
+  return direct;
 }
 
 /// Names the ranks of other hosts to which packets go through the kernel, since their route leaves
@@ -186,6 +226,14 @@ Result<DatapathPort> make_socket_port(DatapathOffer& offer, UdpSocket socket,
   return DatapathPort{std::move(*port), offer.datapath, std::move(offer.reason), options.lanes};
 }
 
+/// How the port that `socket` is bound to takes its place in the program.
+Result<std::unique_ptr<xdp::PortAccess>> access_for(DatapathOffer& offer,
+                                                    const std::string& interface, int socket,
+                                                    std::uint32_t job) {
+  if (!offer.served) return std::make_unique<xdp::OwnAccess>(std::move(*offer.program));
+  return xdp::ServedPort::claim(interface, socket, job);
+}
+
 /// The error of a rank that cannot have the datapath that the user asked for.
 Error refused(Error error) {
   error.message += "; or let it take another one: --datapath auto, TARPON_DATAPATH=auto";
@@ -196,31 +244,18 @@ Error refused(Error error) {
 
 Result<DatapathOffer> offer_datapath(Datapath wanted, const std::string& interface,
                                      std::uint32_t mtu) {
-  const std::string asked = "asked for";
   switch (wanted) {
     case Datapath::automatic:
       return automatic_offer(interface, mtu);
-    case Datapath::xdp: {
-      const auto index = xdp::interface_index(interface);
-      if (!index) return fail(index.error());
-      auto offer =
-          xdp_offer(interface, mtu, *index, xdp::Program::use(*index, xdp::AttachMode::native));
-      if (!offer) return offer;
-      offer->reason = asked;
-      // Below a program in skb mode the kernel may grant zero-copy that then cannot send.
-      const auto attached = xdp::attached_to(*index);
-      if (!attached) return fail(attached.error());
-      const bool generic = *attached && (*attached)->mode == xdp::AttachMode::generic;
-      if (generic) offer->copy = xdp::CopyMode::copy;
-      return offer;
-    }
+    case Datapath::xdp:
+      return asked_xdp_offer(interface, mtu);
     case Datapath::uring:
       if (const auto usable = check_uring(); !usable) return fail(usable.error());
       break;
     case Datapath::mmsg:
       break;
   }
-  return DatapathOffer{.datapath = wanted, .reason = asked, .max_payload = payload_for(mtu)};
+  return DatapathOffer{.datapath = wanted, .reason = "asked for", .max_payload = payload_for(mtu)};
 }
 
 std::uint32_t lanes_by_processors(double processors, std::size_t ranks) {
@@ -268,13 +303,20 @@ Result<DatapathPort> make_port(DatapathOffer offer, UdpSocket socket,
   const std::string& interface = ranks[rank].interface;
   const auto index = xdp::interface_index(interface);
   if (!index) return fail(index.error());
+  auto access = access_for(offer, interface, socket.fd(), agreed.endpoint.job);
+  if (!access && offer.required) return fail(refused(access.error()));
+  if (!access) {
+    return make_any_port(access.error().message, std::move(socket), std::move(*peers), udp,
+                         std::move(flows));
+  }
   const XdpPortOptions options{.interface = *index,
                                .queues = queue_share(rank, ranks),
                                .job = agreed.endpoint.job,
                                .max_payload = max_payload,
                                .copy = offer.copy,
                                .busy_poll = offer.busy_poll,
-                               .prefers_interface = offer.prefers_interface};
+                               .prefers_interface = offer.prefers_interface,
+                               .source = (*access)->source()};
   auto queues = claim(options, std::min(offer.queues, TARPON_MAX_QUEUES));
   if (!queues && offer.required) return fail(refused(queues.error()));
   if (!queues) {
@@ -288,7 +330,7 @@ Result<DatapathPort> make_port(DatapathOffer offer, UdpSocket socket,
       "{}: {}{} on {}, queue {}{}{}", offer.reason, queues->zero_copy() ? "zero-copy" : "copy mode",
       queues->multi_buffer() ? ", several buffers a frame" : "", interface,
       fmt::join(queues->numbers(), " and "), polling, kernel_path_text(options, ranks, rank));
-  auto port = make_xdp_port(std::move(socket), std::move(*offer.program), std::move(*queues),
+  auto port = make_xdp_port(std::move(socket), std::move(*access), std::move(*queues),
                             std::move(*peers), options, std::move(flows));
   if (!port) return fail(port.error());
   return DatapathPort{std::move(*port), Datapath::xdp, reason, 1};

@@ -43,6 +43,7 @@ struct DatapathOffer {
   std::uint32_t queues = 0;               // receive queues of the interface; xdp
   xdp::CopyMode copy{};                   // xdp: anything else takes a socket port
   std::optional<xdp::Program> program{};  // xdp: in use from now on
+  bool served = false;                    // xdp: by tarpon xdp serve, without a program here
 };
 
 /// Returns what `wanted` allows on `interface`. Errors: permission, unavailable: why it is not

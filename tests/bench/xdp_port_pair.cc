@@ -101,8 +101,9 @@ std::unique_ptr<Port> make_port(const Options& options) {
                               .max_payload = options.multi_buffer ? kMultiBufferPayload : largest,
                               .copy = options.copy};
   auto queues = value_or_die(XdpQueues::open(wanted));
-  return value_or_die(
-      make_xdp_port(std::move(socket), std::move(program), std::move(queues), peers, wanted));
+  return value_or_die(make_xdp_port(std::move(socket),
+                                    std::make_unique<xdp::OwnAccess>(std::move(program)),
+                                    std::move(queues), peers, wanted));
 }
 
 /// What happened between two moments.

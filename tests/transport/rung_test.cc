@@ -34,6 +34,12 @@ TEST(Rung, buffers_for_mtu__one_up_to_the_limit) {
   EXPECT_EQ(buffers_for_mtu(9000), 3u);
 }
 
+TEST(Rung, choose_rung__names_the_helper) {
+  RungFacts facts;
+  facts.served = xdp::ServedMode{};
+  EXPECT_EQ(choose_rung(facts).reason, "AF_XDP is loaded, with zero-copy, by tarpon xdp serve");
+}
+
 TEST(Rung, read_rung_facts__nothing_is_loaded_on_loopback) {
   EXPECT_THAT(read_rung_facts("lo", 65536).against_zero_copy, HasSubstr("lo"));
   EXPECT_THAT(read_rung_facts("no-such-one", 1500).against_zero_copy, HasSubstr("no-such-one"));

@@ -188,8 +188,9 @@ class XdpPortTest : public testing::Test {
       EXPECT_TRUE(group) << group.error().message;
       flows.group = std::move(*group);
     }
-    auto port = make_xdp_port(std::move(socket), std::move(*program), std::move(*queues), peers_,
-                              options, std::move(flows));
+    auto port =
+        make_xdp_port(std::move(socket), std::make_unique<xdp::OwnAccess>(std::move(*program)),
+                      std::move(*queues), peers_, options, std::move(flows));
     EXPECT_TRUE(port) << port.error().message;
     return std::move(*port);
   }

@@ -49,7 +49,8 @@ bool same_address(const sockaddr_in& a, const sockaddr_in& b) {
 
 XdpPort::XdpPort(const XdpPortOptions& options, sockaddr_in local, std::vector<sockaddr_in> peers,
                  const FlowPorts& flows, KernelPath slow, FileDescriptor event,
-                 xdp::Program program, xdp::Neighbours neighbours, XdpQueues queues)
+                 std::unique_ptr<xdp::PortAccess> access, xdp::Neighbours neighbours,
+                 XdpQueues queues)
     : options_(options),
       name_(xdp::interface_text(options.interface)),
       local_(local),
@@ -64,7 +65,7 @@ XdpPort::XdpPort(const XdpPortOptions& options, sockaddr_in local, std::vector<s
                     .receive_bytes = xdp_receive_budget(options.max_payload)},
       slow_(std::move(slow)),
       event_(std::move(event)),
-      program_(std::move(program)),
+      access_(std::move(access)),
       neighbours_(std::move(neighbours)),
       numbers_(std::move(queues.numbers_)),
       index_(numbers_.front()),
@@ -79,14 +80,13 @@ XdpPort::~XdpPort() {
     kick();
     sender_.reap();
   }
-  // The next owner of this queue overwrites the entries anyway; the kernel removes the socket
-  // itself.
-  (void)program_.maps().close_port(key_of(local_));
+  // The kernel removes the socket itself.
+  access_->close_port(key_of(local_));
   close_group();
 }
 
 void XdpPort::close_group() {
-  if (group_is_direct_) (void)program_.maps().close_port(key_of(*slow_.group));
+  if (group_is_direct_) access_->close_port(key_of(*slow_.group));
   group_is_direct_ = false;
 }
 
@@ -98,7 +98,7 @@ void XdpPort::end_multicast() {
 
 Result<void> XdpPort::join() {
   for (std::size_t i = 0; i < queues_.size(); ++i) {
-    if (auto inserted = program_.maps().insert_socket(numbers_[i], queues_[i].fd()); !inserted) {
+    if (auto inserted = access_->insert_socket(numbers_[i], queues_[i].fd()); !inserted) {
       return inserted;
     }
   }
@@ -114,7 +114,7 @@ Result<void> XdpPort::open_port(const xdp::Mac& mac) {
   entry.index = index_;
   std::copy(mac.begin(), mac.end(), entry.mac);
   mac_ = mac;
-  auto opened = program_.maps().open_port(key_of(local_), entry);
+  auto opened = access_->open_port(key_of(local_), entry);
   if (!opened) return fail(opened.error());
   windows_ = std::move(*opened);
   if (!capabilities_.multicasts) return {};
@@ -122,7 +122,7 @@ Result<void> XdpPort::open_port(const xdp::Mac& mac) {
   group_headers_ = lower_headers(mac, group, local_, *slow_.group);
   std::copy(group.begin(), group.end(), entry.mac);
   // If the program has no entry for the group, its packets come by the UDP socket.
-  group_is_direct_ = program_.maps().open_group(key_of(*slow_.group), entry).has_value();
+  group_is_direct_ = access_->open_group(key_of(*slow_.group), entry).has_value();
   return {};
 }
 
@@ -342,7 +342,8 @@ PortStatistics XdpPort::statistics() const {
   return result;
 }
 
-Result<std::unique_ptr<Port>> make_xdp_port(UdpSocket socket, xdp::Program program,
+Result<std::unique_ptr<Port>> make_xdp_port(UdpSocket socket,
+                                            std::unique_ptr<xdp::PortAccess> access,
                                             XdpQueues queues, std::vector<sockaddr_in> peers,
                                             const XdpPortOptions& options, UdpFlows flows) {
   const sockaddr_in local = socket.local();
@@ -367,7 +368,7 @@ Result<std::unique_ptr<Port>> make_xdp_port(UdpSocket socket, xdp::Program progr
   auto neighbours = xdp::Neighbours::open(options.interface, options.prefers_interface);
   if (!neighbours) return fail(neighbours.error());
   auto port = std::make_unique<XdpPort>(options, local, std::move(peers), ports, std::move(slow),
-                                        std::move(*event), std::move(program),
+                                        std::move(*event), std::move(access),
                                         std::move(*neighbours), std::move(queues));
   if (auto joined = port->join(); !joined) return fail(joined.error());
   if (auto settled = port->settle(); !settled) return fail(settled.error());

@@ -8,7 +8,7 @@
 #include "transport/port.h"
 #include "transport/ports/udp_flows.h"
 #include "transport/ports/udp_socket.h"
-#include "xdp/program.h"
+#include "xdp/port_access.h"
 #include "xdp/queue.h"
 #include "xdp/socket.h"
 
@@ -21,7 +21,8 @@ struct XdpPortOptions {
   std::uint32_t max_payload = 1408;   // bytes, a multiple of 64
   xdp::CopyMode copy = xdp::CopyMode::automatic;
   bool busy_poll = false;
-  bool prefers_interface = false;  // see Neighbours::open()
+  bool prefers_interface = false;       // see Neighbours::open()
+  xdp::SocketSource* source = nullptr;  // makes the sockets of the queues; null: this process
 };
 
 /// Largest payload that travels in one chunk of the UMEM.
@@ -53,7 +54,8 @@ std::uint64_t xdp_queue_bytes(std::uint32_t max_payload);
 /// source ports. Waits for a carrier, at most 5 s. If the carrier is lost later, packets are lost;
 /// an interface that is down or gone is the port's failure(). Errors: permission, unavailable
 /// (interface down, no carrier, no Ethernet), io.
-Result<std::unique_ptr<Port>> make_xdp_port(UdpSocket socket, xdp::Program program,
+Result<std::unique_ptr<Port>> make_xdp_port(UdpSocket socket,
+                                            std::unique_ptr<xdp::PortAccess> access,
                                             XdpQueues queues, std::vector<sockaddr_in> peers,
                                             const XdpPortOptions& options, UdpFlows flows = {});
 

@@ -43,8 +43,8 @@ struct KernelPath {
 class XdpPort final : public Port {
  public:
   XdpPort(const XdpPortOptions& options, sockaddr_in local, std::vector<sockaddr_in> peers,
-          const FlowPorts& flows, KernelPath slow, FileDescriptor event, xdp::Program program,
-          xdp::Neighbours neighbours, XdpQueues queues);
+          const FlowPorts& flows, KernelPath slow, FileDescriptor event,
+          std::unique_ptr<xdp::PortAccess> access, xdp::Neighbours neighbours, XdpQueues queues);
   ~XdpPort() override;
 
   const PortCapabilities& capabilities() const override { return capabilities_; }
@@ -98,7 +98,7 @@ class XdpPort final : public Port {
   KernelPath slow_;
   LowerHeaders group_headers_;  // if PortCapabilities::multicasts
   WakeEvent event_;
-  xdp::Program program_;
+  const std::unique_ptr<xdp::PortAccess> access_;
   xdp::Neighbours neighbours_;
   const std::vector<std::uint32_t> numbers_;  // of queues_
   const std::uint32_t index_;                 // of the port in the program: its first queue

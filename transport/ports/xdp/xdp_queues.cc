@@ -41,6 +41,7 @@ Result<XdpQueues> XdpQueues::open(const XdpPortOptions& options) {
     wanted.socket.queue = number;
     wanted.socket.copy = options.copy;
     wanted.socket.busy_poll = options.busy_poll;
+    wanted.socket.source = options.source;
     wanted.receive_frames = kReceiveFrames;
     wanted.transmit_frames = kTransmitFrames;
     wanted.transmit_bytes =
