@@ -48,6 +48,8 @@ std::vector<tarpon::cli::Command> commands() {
       family("xdp", "load our XDP program, show what is attached, remove it"),
       command("xdp load", "attach our XDP program to an interface, to stay", add_xdp_load_options,
               run_xdp_load),
+      command("xdp serve", "give AF_XDP sockets to ranks without root", add_xdp_serve_options,
+              run_xdp_serve),
       command("xdp status", "what is attached, our ports, sockets and counters",
               add_xdp_status_options, run_xdp_status),
       command("xdp unload", "remove our program from an interface, nobody else's",

@@ -12,7 +12,7 @@ SOURCE, TOOL = sys.argv[1:3]
 SIMULATOR = sys.argv[3] if len(sys.argv) > 3 else None
 
 COMMANDS = ("all_reduce", "allreduce", "check", "doctor", "flight", "info", "run", "status", "testbed", "xdp",
-            "xdp load", "xdp status", "xdp unload", "xdp clean")
+            "xdp load", "xdp serve", "xdp status", "xdp unload", "xdp clean")
 JOBS = "allreduce", "check"
 LOAD = "xdp load",
 # Commands that print the messages of a file; the first pattern that fits counts.
@@ -23,6 +23,7 @@ PRINTED_BY = (
     (r"tools/flight/\w+\.cc", ("flight",)),
     (r"tools/(status/\w+|job/rank_sockets)\.cc", ("status",)),
     (r"tools/(xdp/xdp_command|xdp/load|system/shared_program|cli/confirmation)\.cc", LOAD),
+    (r"(tools/xdp/serve|xdp/helper(_client)?|xdp/served_port)\.cc", ("xdp serve",)),
     (r"tools/xdp/(status|xdp_report)\.cc", ("xdp status",)),
     (r"tools/(namespaces/(testbed|testbed_shape|network_namespace)|testbed/\w+)\.cc", ("testbed", *JOBS)),
     (r"tools/launch/testbed_command\.cc", ("testbed",)),

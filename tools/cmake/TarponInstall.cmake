@@ -74,6 +74,8 @@ while(headers)
   endforeach()
 endwhile()
 install(DIRECTORY ${PROJECT_BINARY_DIR}/installed_headers/ DESTINATION ${TARPON_HEADER_DIR})
+configure_file(tools/xdp/tarpon-xdp@.service.in tarpon-xdp@.service @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/tarpon-xdp@.service DESTINATION lib/systemd/system)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 # What they link to is among them (tests/install/install_test.sh).
 foreach(page README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md PROTOCOL.md REPRODUCE.md SECURITY.md

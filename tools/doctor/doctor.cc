@@ -99,8 +99,11 @@ Requirement af_xdp(const DoctorFacts& facts) {
                      facts.has_af_xdp ? "" : "it was built without CONFIG_XDP_SOCKETS", "", kXdp);
 }
 
-Requirement capabilities(const char* id, const char* title,
+constexpr const char* kServed = "by tarpon xdp serve";
+
+Requirement capabilities(const DoctorFacts& facts, const char* id, const char* title,
                          const std::vector<std::string>& missing) {
+  if (facts.rung.served) return requirement(id, title, Answer::yes, kServed, "", 0);
   return requirement(
       id, title, answer_of(missing.empty()),
       missing.empty() ? "" : fmt::format("missing {}; root has them", fmt::join(missing, ", ")),
@@ -129,6 +132,9 @@ std::string load_command(const DoctorFacts& facts) {
 }
 
 Requirement no_foreigner(const DoctorFacts& facts) {
+  if (facts.rung.served) {
+    return requirement("no_foreign_program", "no foreign XDP program", Answer::yes, kServed, "", 0);
+  }
   if (!facts.attached_error.empty()) {
     return requirement("no_foreign_program", "no foreign XDP program", Answer::unknown,
                        facts.attached_error, "run as root", 0);
@@ -224,6 +230,10 @@ Requirement queues(const DoctorFacts& facts) {
 }
 
 Requirement loaded(const DoctorFacts& facts) {
+  if (facts.rung.served) {
+    return requirement("loaded", "our XDP program loaded", answer_of(!facts.rung.served->copies),
+                       kServed, "", kZeroCopy);
+  }
   const std::string command = load_command(facts);
   if (!facts.attached || !facts.attached->ours) {
     return requirement("loaded", "our XDP program loaded", Answer::no,
@@ -280,7 +290,7 @@ DoctorRow rung_row(const char* id, const char* title, unsigned rung,
 }
 
 std::string how_to_get(const DoctorFacts& facts) {
-  const bool ours = facts.attached && facts.attached->ours;
+  const bool ours = facts.rung.served || (facts.attached && facts.attached->ours);
   return ours ? "" : "by --datapath xdp, which loads our program, or auto after tarpon xdp load";
 }
 
@@ -301,8 +311,8 @@ Diagnosis diagnose(const DoctorFacts& facts) {
       native_xdp(facts),
       one_buffer(facts),
       no_foreigner(facts),
-      capabilities("cap_socket", "CAP_NET_RAW for the socket", facts.missing_for_socket),
-      capabilities("cap_program", "capabilities for the program", facts.missing_for_program),
+      capabilities(facts, "cap_socket", "CAP_NET_RAW for the socket", facts.missing_for_socket),
+      capabilities(facts, "cap_program", "capabilities for the program", facts.missing_for_program),
       memlock(facts),
       loaded(facts),
       bpf_file_system(facts),

@@ -2,7 +2,12 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <array>
+#include <cerrno>
 #include <cstdint>
 #include <fstream>
 
@@ -53,6 +58,29 @@ Result<void> check_xdp_privileges(const std::string& deed, const std::string& co
   if (missing.empty()) return {};
   return fail(Error::Code::permission, fmt::format("{} needs {}: run as root, sudo {}", deed,
                                                    fmt::join(missing, ", "), command));
+}
+
+Result<void> keep_capabilities(const std::vector<int>& wanted) {
+  __user_cap_header_struct header{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+  std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> sets{};
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      ::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) != 0 ||
+      ::syscall(SYS_capget, &header, sets.data()) != 0) {
+    return fail_system(errno, "dropping capabilities");
+  }
+  std::array<std::uint32_t, _LINUX_CAPABILITY_U32S_3> kept{};
+  for (const int each : wanted) {
+    kept[static_cast<std::size_t>(CAP_TO_INDEX(each))] |= std::uint32_t{1} << (each % 32);
+  }
+  for (std::size_t i = 0; i < sets.size(); ++i) {
+    sets[i].permitted &= kept[i];
+    sets[i].effective = sets[i].permitted;
+    sets[i].inheritable = 0;
+  }
+  if (::syscall(SYS_capset, &header, sets.data()) != 0) {
+    return fail_system(errno, "dropping capabilities");
+  }
+  return {};
 }
 
 }  // namespace tarpon

@@ -21,4 +21,8 @@ std::vector<std::string> missing_capabilities(const std::vector<int>& wanted);
 /// permission.
 Result<void> check_xdp_privileges(const std::string& deed, const std::string& command);
 
+/// Drops all capabilities of this thread but those of `wanted` that it has, for good: no program
+/// that it executes gets others. Call it before other threads start. Errors: io.
+Result<void> keep_capabilities(const std::vector<int>& wanted);
+
 }  // namespace tarpon

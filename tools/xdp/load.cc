@@ -104,11 +104,14 @@ Result<void> prepare_directory(const Place& place) {
   return {};
 }
 
-/// Waits for the confirmation if one is asked for. Without it calls `undo`, which returns what
-/// became of the program.
+/// Waits for the confirmation if one is asked for, with few privileges. Without it calls `undo`,
+/// which returns what became of the program.
 Result<void> confirmed(const Place& place, const XdpOptions& options,
                        const std::function<std::string()>& undo) {
   if (!options.confirm) return {};
+  // To detach it or pin it; for libxdp.
+  auto kept = keep_capabilities({CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_BPF});
+  if (!kept) return kept;
   fmt::print("{}: attached; the line \"yes\" within {} keeps it\n", place.name,
              format_duration(*options.confirm));
   std::fflush(stdout);

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "tools/cli/exit_code.h"
+#include "xdp/helper_messages.h"
 #include "xdp/pins.h"
 
 namespace tarpon {
@@ -54,6 +55,19 @@ void add_xdp_load_options(cli::OptionTable& table, XdpOptions& options) {
       "standard input in time; also at the end of input, and after a signal.");
 }
 
+void add_xdp_serve_options(cli::OptionTable& table, XdpOptions& options) {
+  table.add(kGroup,
+            {interface_row(options, "the interface", true),
+             {"--socket", otherwise(cli::file(options.socket), xdp::helper_path("INTERFACE")),
+              "where ranks ask; they look at the default place"},
+             {"--group", cli::text(options.group, "NAME"), "whose members may ask, beside root"}});
+  table.note(
+      "Loads the program as tarpon xdp load does, unless it is loaded, and gives AF_XDP sockets to "
+      "ranks that may not make them: each of its own UDP port, in this network namespace. Who has "
+      "such a socket can send any frame on the interface. Runs until Ctrl-C or SIGTERM; the "
+      "program and running jobs stay.");
+}
+
 void add_xdp_status_options(cli::OptionTable& table, XdpOptions& options) {
   table.add(kGroup, {interface_row(options, "the interface; without one: all", false),
                      {"--json", cli::flag(options.json), "one JSON object instead of text"},
@@ -70,6 +84,10 @@ void add_xdp_clean_options(cli::OptionTable& table, XdpOptions&) {
 
 int run_xdp_load(const XdpOptions& options) {
   return finish(load_program(options));
+}
+
+int run_xdp_serve(const XdpOptions& options) {
+  return finish(serve_interface(options));
 }
 
 int run_xdp_status(const XdpOptions& options) {

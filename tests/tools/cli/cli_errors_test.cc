@@ -186,7 +186,7 @@ TEST(CliErrors, place__which_rank_of_which_job) {
       {{"allreduce"}, {"which rank is this?", "--local-ranks P", "mpirun"}},
       {{"check"}, {"which rank is this?"}},
       {{"testbed", "--", "true"}, {"--local-ranks P"}},
-      {{"xdp"}, {"xdp needs a subcommand: load, status, unload or clean"}},
+      {{"xdp"}, {"xdp needs a subcommand: load, serve, status, unload or clean"}},
       {{"xdp", "lod"}, {"\"xdp lod\" is not a command: did you mean load?"}},
       {{"xdp", "load"}, {"INTERFACE is missing: write tarpon xdp load"}},
       {{"testbed", "--local-ranks", "2"},

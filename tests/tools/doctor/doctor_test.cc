@@ -203,6 +203,22 @@ TEST(Doctor, diagnose__programs) {
   expect_no(facts, "loaded", "tarpon xdp unload eth0 && tarpon xdp load eth0", kZeroCopyRung);
 }
 
+TEST(Doctor, diagnose__a_helper_stands_for_capabilities) {
+  DoctorFacts facts = good_facts();
+  facts.attached.reset();
+  facts.attached_error = "XDP program 7 (needs CAP_SYS_ADMIN): Operation not permitted";
+  facts.missing_for_socket = {"CAP_NET_RAW"};
+  facts.missing_for_program = {"CAP_BPF"};
+  EXPECT_EQ(row_of(diagnose(facts).rungs, "af_xdp_copy").answer, Answer::no);
+  facts.rung.served = xdp::ServedMode{};
+  const Diagnosis served = diagnose(facts);
+  EXPECT_EQ(row_of(served.rungs, "af_xdp_zero_copy").answer, Answer::yes);
+  EXPECT_EQ(row_of(served.requirements, "cap_socket").why, "by tarpon xdp serve");
+  EXPECT_EQ(row_of(served.requirements, "no_foreign_program").answer, Answer::yes);
+  facts.rung.served->copies = true;
+  expect_no(facts, "loaded", "", kZeroCopyRung);
+}
+
 TEST(Doctor, diagnose__the_machine) {
   DoctorFacts facts = good_facts();
   facts.rung.against_uring = "io_uring is forbidden";

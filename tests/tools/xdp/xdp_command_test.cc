@@ -204,7 +204,7 @@ TEST_F(XdpCommand, load__refusals_name_thing_and_remedy) {
   expect_refused(xdp_tool({"load", "nope"}), {"no interface \"nope\"", "lo, ", "va", "vb"});
   expect_refused(xdp_tool({"status", "nope"}), {"no interface \"nope\""});
   expect_refused(xdp_tool({"unload", "nope"}), {"no interface \"nope\""});
-  expect_refused(xdp_tool({}), {"load, status, unload or clean"}, 2);
+  expect_refused(xdp_tool({}), {"load, serve, status, unload or clean"}, 2);
   expect_refused(xdp_tool({"lod"}), {"\"xdp lod\" is not a command: did you mean load?"}, 2);
   expect_refused(xdp_tool({"load"}),
                  {"INTERFACE is missing: write tarpon xdp load [OPTION...] INTERFACE"}, 2);
@@ -286,6 +286,9 @@ TEST_F(XdpCommand, confirm__time_and_signals_detach) {
     Process process(with_silence("1h"));
     ASSERT_TRUE(process.says("keeps it"));
     EXPECT_TRUE(attached());
+    // CAP_NET_ADMIN (12), CAP_SYS_ADMIN (21), CAP_BPF (39): the others are dropped.
+    EXPECT_THAT(content_of(fmt::format("/proc/{}/status", process.pid())),
+                AllOf(HasSubstr("CapPrm:\t0000008000201000"), HasSubstr("NoNewPrivs:\t1")));
     ::kill(process.pid(), signal);
     const Ended ended = process.wait();
     if (signal != SIGKILL) {
