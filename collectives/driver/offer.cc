@@ -55,6 +55,15 @@ Result<void> open_flows_for(const CommunicatorOptions& options, DatapathOffer& d
   return {};
 }
 
+/// Offers what is asked for, or another datapath where that may change.
+Result<DatapathOffer> offer_datapath_for(const CommunicatorOptions& options) {
+  auto asked = offer_datapath(options.datapath, options.interface, options.mtu);
+  if (asked || !options.datapath_may_change) return asked;
+  auto other = offer_datapath(Datapath::automatic, options.interface, options.mtu);
+  if (other) other->reason = fmt::format("{}; {}", asked.error().message, other->reason);
+  return other;
+}
+
 /// Opens the door for the other ranks of this host.
 void offer_memory(const CommunicatorOptions& options, Offer& offer) {
   if (options.datapath != Datapath::automatic) {
@@ -108,7 +117,7 @@ Offer make_offer(CommunicatorOptions& options, const std::string& local_address)
   offer.info.interface = options.interface;
   offer.info.driver = options.driver;
   offer.info.mtu = options.mtu;
-  auto datapath = offer_datapath(options.datapath, options.interface, options.mtu);
+  auto datapath = offer_datapath_for(options);
   if (!datapath) {
     offer.info.refuse(datapath.error());
     return offer;

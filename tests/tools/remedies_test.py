@@ -44,9 +44,12 @@ EXCEPTIONS = {
     ("tools/launch/run_command.cc", "-c"): "of Python",
     ("tools/xdp/xdp_command.cc", "--json"): "defined there for xdp status",
     ("tools/xdp/xdp_command.cc", "--watch"): "defined there for xdp status",
+    ("tools/xdp/xdp_command.cc", "--socket"): "defined there for xdp serve",
+    ("tools/xdp/xdp_command.cc", "--group"): "defined there for xdp serve",
 }
 # Programs of others, up to the end of their part of the sentence.
-FOREIGN = re.compile(r"\b(docker|nsenter|ethtool|ip|sysctl|ulimit|setcap|mount|mpirun|srun|gdb) [^:;,(]*|\$\(command -v")
+FOREIGN = re.compile(r"\b(docker|nsenter|groupadd|ethtool|ip|sysctl|ulimit|setcap|mount|mpirun|srun|gdb) [^:;,(]*"
+                     r"|\$\(command -v")
 # What may follow an option as its value, rather than go on with the sentence.
 CHOICES = {"skb", "native", "veth", "loopback", "exact", "bounded", "xdp", "uring", "mmsg", "on", "off",
            "float", "int8"}

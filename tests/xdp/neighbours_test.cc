@@ -4,6 +4,8 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "tests/support/private_network.h"
 
@@ -36,6 +38,33 @@ Result<std::optional<Mac>> find(Neighbours& neighbours, const char* host) {
 
 constexpr Mac kFirst{2, 0, 0, 0, 0, 1};
 constexpr Mac kSecond{2, 0, 0, 0, 0, 2};
+
+TEST(NeighboursTest, macs_are_found_without_privileges) {
+  SKIP_WITHOUT_PRIVATE_NETWORK();
+  run_command("ip link set lo up");
+  const FarNamespace far;
+  const VethPair pair;
+  run_command("ip addr add 10.5.0.1/24 dev va");
+  far.take("vb");
+  far.run("ip link set vb address 02:00:00:00:00:01 up");
+  far.run("ip addr add 10.5.0.2/24 dev vb");
+  far.run("ip addr add 10.5.0.3/24 dev vb");
+  run_command("ip route add 10.6.0.0/16 via 10.5.0.3");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);
+    if (::setresuid(65534, 65534, 65534) != 0) ::_exit(2);
+    auto neighbours = Neighbours::open(pair.a());
+    for (const char* host : {"10.5.0.2", "10.6.7.8"}) {
+      const auto mac = neighbours ? find(*neighbours, host) : fail(neighbours.error());
+      if (!mac || *mac != kFirst) ::_exit(1);
+    }
+    ::_exit(0);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
 
 TEST(NeighboursTest, macs_of_neighbours_and_gateways_are_found_and_followed) {
   SKIP_WITHOUT_PRIVATE_NETWORK();

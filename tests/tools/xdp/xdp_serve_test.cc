@@ -17,6 +17,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 class XdpServe : public ServedNetworkTest {
@@ -71,11 +72,28 @@ class XdpServe : public ServedNetworkTest {
                        statistics.slow_path);
   }
 
-  std::unique_ptr<UserProcess> start_rank(Rank rank, int calls, int said = -1) {
+  std::unique_ptr<UserProcess> start(Rank rank, const std::function<std::string()>& body) {
     std::optional<testing_support::Inside> inside;
     if (rank == 1) inside.emplace(*far_);
-    return std::make_unique<UserProcess>(rank == 0 ? kUser : kOtherUser,
-                                         [=] { return run_rank(rank, calls, said); });
+    return std::make_unique<UserProcess>(rank == 0 ? kUser : kOtherUser, body);
+  }
+
+  std::unique_ptr<UserProcess> start_rank(Rank rank, int calls, int said = -1) {
+    return start(rank, [=] { return run_rank(rank, calls, said); });
+  }
+
+  /// A rank that says "connected", and shrinks the job once the helper is dead.
+  static std::string shrink_rank(Rank rank, int said) {
+    auto communicator = Communicator::connect(options_of(rank));
+    if (!communicator) return communicator.error().message;
+    if (::write(said, "c", 1) != 1) return "no pipe";
+    for (int i = 0; i < 2000 && xdp::look_for_helper(rank == 0 ? "va" : "vb"); ++i) {
+      ::usleep(10'000);
+    }
+    auto fresh = (*communicator)->shrink(20s);
+    if (!fresh) return fresh.error().message;
+    const RankInfo& info = (*fresh)->ranks()[rank];
+    return fmt::format("{}: {}", info.datapath, info.datapath_reason);
   }
 
   void expect_job_runs(int calls = 5) {
@@ -232,6 +250,24 @@ TEST_F(XdpServe, a_running_job_survives_the_helper_and_a_new_helper_takes_over) 
   EXPECT_TRUE(ports_become(0)) << "it goes with the next owner of its queue";
   expect_job_runs();
   ::close(said[0]);
+}
+
+TEST_F(XdpServe, a_job_that_shrinks_after_the_helper_s_death_takes_sockets) {
+  serve_both();
+  int said[2];
+  ASSERT_EQ(::pipe(said), 0);
+  const auto there = start(1, [&] { return shrink_rank(1, said[1]); });
+  const auto here = start(0, [&] { return shrink_rank(0, said[1]); });
+  ::close(said[1]);
+  char both[2];
+  ASSERT_EQ(::read(said[0], both, 1) + ::read(said[0], both, 1), 2) << here->text();
+  ::close(said[0]);
+  far_helper_.reset();
+  kill_helper();
+  const std::string text = here->text();
+  EXPECT_THAT(text, AllOf(Not(StartsWith("xdp")),
+                          HasSubstr(": tarpon xdp serve does not run (/run/tarpon/va.sock); ")));
+  EXPECT_THAT(there->text(), HasSubstr("tarpon xdp serve does not run (/run/tarpon/vb.sock); "));
 }
 
 TEST_F(XdpServe, a_stopped_helper_removes_its_socket_and_leaves_the_program) {
