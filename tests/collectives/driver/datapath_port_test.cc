@@ -17,6 +17,22 @@ using testing_support::VethPair;
 constexpr std::uint32_t kMtu = 1500;
 constexpr const char* kAddress = "10.5.0.1";
 
+/// The port of a rank that is alone on "va".
+Result<DatapathPort> port_of(DatapathOffer offer) {
+  auto socket = UdpSocket::open({.address = kAddress});
+  if (!socket) return fail(socket.error());
+  RankInfo alone;
+  alone.address = kAddress;
+  alone.port = socket->port();
+  alone.interface = "va";
+  alone.datapath = "xdp";
+  alone.queues = 1;
+  alone.mtu = kMtu;
+  EngineOptions agreed;
+  agreed.slot_bytes = 1408;
+  return make_port(std::move(offer), std::move(*socket), {alone}, agreed);
+}
+
 TEST(Lanes, by_processors__half_of_what_one_for_the_application_leaves) {
   EXPECT_EQ(lanes_by_processors(0.5, 1), 1u);
   EXPECT_EQ(lanes_by_processors(2, 1), 1u);
@@ -46,21 +62,29 @@ TEST(DatapathPortTest, what_was_to_be_zero_copy_and_is_not_granted_takes_a_socke
   ASSERT_TRUE(offer) << offer.error().message;
   EXPECT_EQ(offer->copy, xdp::CopyMode::automatic);
   offer->copy = xdp::CopyMode::zero_copy;  // as `auto` offers it
-  auto socket = UdpSocket::open({.address = kAddress});
-  ASSERT_TRUE(socket) << socket.error().message;
-  RankInfo alone;
-  alone.address = kAddress;
-  alone.port = socket->port();
-  alone.interface = "va";
-  alone.datapath = "xdp";
-  alone.queues = 1;
-  alone.mtu = kMtu;
-  EngineOptions agreed;
-  agreed.slot_bytes = 1408;
-  const auto port = make_port(std::move(*offer), std::move(*socket), {alone}, agreed);
+  const auto port = port_of(std::move(*offer));
   ASSERT_TRUE(port) << port.error().message;
   EXPECT_NE(port->datapath, Datapath::xdp);
   EXPECT_THAT(port->reason, HasSubstr("queue 0 of va: the driver has no zero-copy"));
+}
+
+TEST(DatapathPortTest, a_helper_that_has_ended_since_the_offer_costs_af_xdp_alone) {
+  SKIP_WITHOUT_PRIVATE_NETWORK();
+  const VethPair pair;
+  run_command("ip address add 10.5.0.1/24 dev va");
+  for (const bool required : {false, true}) {
+    DatapathOffer offer{.datapath = Datapath::xdp,
+                        .reason = "asked for, by tarpon xdp serve",
+                        .required = required,
+                        .max_payload = 1408,
+                        .queues = 1,
+                        .served = true};
+    const auto port = port_of(std::move(offer));
+    ASSERT_EQ(port.has_value(), !required);
+    const std::string text = port ? port->reason : port.error().message;
+    EXPECT_THAT(text, HasSubstr("tarpon xdp serve does not run (/run/tarpon/va.sock)"));
+    EXPECT_TRUE(!port || port->datapath != Datapath::xdp);
+  }
 }
 
 }  // namespace
