@@ -20,6 +20,10 @@
 
 namespace tarpon {
 
+/// The payload of a full packet, with its tag if it has one, is a multiple of this many bytes, so
+/// that no element is ever torn.
+inline constexpr std::uint32_t kPayloadStep = 64;
+
 /// Identifies whose memory a payload lies in. The port only compares it. An endpoint has one lender
 /// for each operation (lender_of()).
 using Lender = std::uint64_t;

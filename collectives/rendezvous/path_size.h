@@ -17,7 +17,6 @@
 
 #include "collectives/rank_info.h"
 #include "transport/port.h"
-#include "transport/ports/udp_options.h"
 
 namespace tarpon::rendezvous {
 

@@ -20,9 +20,6 @@ inline constexpr std::uint32_t kMaxUdpBytes = 65507;
 /// UDP_MAX_SEGMENTS of the oldest kernels in use; newer ones take 128.
 inline constexpr std::uint32_t kMaxGsoSegments = 64;
 
-/// Payload of a packet comes in steps of this many bytes, so that no element is ever torn.
-inline constexpr std::uint32_t kPayloadStep = 64;
-
 /// Frames of a port, in trains of full-size packets: the kernel works on some while others fill.
 inline constexpr std::uint32_t kTrainsInFlight = 6;
 /// Further trains for each lane after the first. A longer queue delays the packets behind it.
