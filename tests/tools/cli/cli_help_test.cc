@@ -22,7 +22,9 @@ std::vector<std::vector<std::string>> all_commands() {
       listed = false;
     }
   }
-  for (const char* word : {"load", "status", "unload", "clean"}) commands.push_back({"xdp", word});
+  for (const char* word : {"load", "serve", "status", "unload", "clean"}) {
+    commands.push_back({"xdp", word});
+  }
   return commands;
 }
 
