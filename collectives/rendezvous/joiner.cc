@@ -178,9 +178,7 @@ class Joiner {
   }
 
   Error unreachable() const {
-    if (!refusal_.empty() && reason_ == refusal_) {
-      return Error::make(Error::Code::mismatch, refusal_);
-    }
+    if (!refusal_.empty()) return Error::make(Error::Code::mismatch, refusal_);
     std::string text = fmt::format("cannot reach rank 0 at {} within {}: {}", address_.text,
                                    duration_text(timeout_), reason_);
     if (reason_.starts_with(kForeign)) {
