@@ -39,7 +39,7 @@ class JobSecretTest : public testing::Test {
 };
 
 TEST_F(JobSecretTest, read_file__takes_32_to_4096_bytes__but_no_newline_at_the_end) {
-  for (const std::size_t size : {32, 64, 4096}) {
+  for (const std::size_t size : {32u, 64u, 4096u}) {
     const std::string content(size, 'x');
     for (const char* end : {"", "\n"}) {
       const auto secret = JobSecret::read_file(write(content + end));
@@ -55,7 +55,7 @@ TEST_F(JobSecretTest, read_file__refuses__with_one_line_and_a_remedy) {
                     HasSubstr("openssl rand -hex 32")));
   EXPECT_THAT(refusal(write(std::string(4097, 'x'))), HasSubstr("has more than 4096 bytes"));
   EXPECT_THAT(refusal(write("")), HasSubstr("has 0 bytes"));
-  for (const mode_t mode : {0640, 0604, 0620, 0602, 0601}) {
+  for (const mode_t mode : {0640u, 0604u, 0620u, 0602u, 0601u}) {
     EXPECT_THAT(refusal(write(std::string(32, 'x'), mode)),
                 AllOf(HasSubstr("is open to other users"), HasSubstr("chmod 600 " + path_)));
   }

@@ -269,7 +269,7 @@ TEST_F(SenderTest, send__headers_are_complete) {
 }
 
 TEST_F(SenderTest, send__news_of_nan_rides_on_first_stages_that_hold_it) {
-  for (const std::uint64_t contributors : {0b01, 0b11}) {
+  for (const std::uint64_t contributors : {0b01u, 0b11u}) {
     source_.contributors = contributors;
     Operation& operation = open(1, 2);
     operation.marks.heard = true;

@@ -80,7 +80,7 @@ TEST_P(GcmTest, all_sizes__agree_with_openssl__and_no_changed_bit_passes) {
   const auto fill = [&random](auto& to) {
     for (std::byte& one : to) one = static_cast<std::byte>(random());
   };
-  for (const std::size_t size : {0, 1, 15, 16, 17, 48, 448, 1392, 1408, 8880}) {
+  for (const std::size_t size : {0u, 1u, 15u, 16u, 17u, 48u, 448u, 1392u, 1408u, 8880u}) {
     Key key_bytes;
     Nonce nonce;
     std::vector<std::byte> header(64), payload(size);
