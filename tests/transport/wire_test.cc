@@ -34,7 +34,8 @@ TEST(WireTest, check_header__accepts_every_type_stage_and_integrity) {
         header.type = type;
         header.stage = stage;
         header.flags = static_cast<std::uint8_t>(flags);
-        EXPECT_EQ(tarpon_check_header(&header, kJob, 8), TARPON_HEADER_OK);
+        EXPECT_EQ(tarpon_check_header(&header, kJob, 8 + tarpon_tag_bytes(&header)),
+                  TARPON_HEADER_OK);
       }
     }
   }
