@@ -35,9 +35,14 @@ constexpr std::string_view name(tarpon_integrity integrity) {
   return "?";
 }
 
+/// Whether packets carry tags, for which a job needs a secret.
+constexpr bool needs_secret(tarpon_integrity integrity) {
+  return integrity == TARPON_INTEGRITY_KEYED || integrity == TARPON_INTEGRITY_SEALED;
+}
+
 /// Bytes after the payload of each packet of a job.
 constexpr std::uint32_t tag_bytes(tarpon_integrity integrity) {
-  return integrity == TARPON_INTEGRITY_KEYED ? TARPON_TAG_BYTES : 0;
+  return needs_secret(integrity) ? TARPON_TAG_BYTES : 0;
 }
 
 }  // namespace tarpon

@@ -49,7 +49,7 @@ class Job {
   Driver driver_;
 };
 
-/// Who has ended all calls of a communicator, and why.
+/// The rank that has ended all calls of a communicator, and its reason.
 struct Abort {
   Rank rank = 0;
   std::string reason;

@@ -148,13 +148,9 @@ Result<std::unique_ptr<Membership>> connect_mesh(mesh::Door door, ControlChannel
     if (!address) return fail(address.error());
     doors.push_back(*address);
   }
-  std::shared_ptr<const TlsContext> tls;
-  if (options.rendezvous.secret != nullptr) {
-    auto made = TlsContext::make(*options.rendezvous.secret);
-    if (!made) return fail(made.error());
-    tls = *std::move(made);
-  }
-  auto network = mesh::SocketNetwork::make(std::move(door), std::move(doors), std::move(tls));
+  auto tls = TlsContext::make(options.rendezvous.secret.get());
+  if (!tls) return fail(tls.error());
+  auto network = mesh::SocketNetwork::make(std::move(door), std::move(doors), *std::move(tls));
   if (!network) return fail(network.error());
   auto membership =
       std::make_unique<Membership>(membership_options(options, self), *std::move(network));
@@ -333,16 +329,14 @@ Result<void> check(const CommunicatorOptions& options, std::uint32_t most) {
 
 /// A secret and what protects packets have to fit. The plain default becomes keyed with a secret.
 Result<void> settle_integrity(CommunicatorOptions& options) {
-  const bool keyed =
-      options.integrity == TARPON_INTEGRITY_KEYED || options.integrity == TARPON_INTEGRITY_SEALED;
   if (options.rendezvous.secret == nullptr) {
-    if (!keyed) return {};
+    if (!needs_secret(options.integrity)) return {};
     return fail(Error::Code::invalid_argument,
                 "keyed or sealed packets (--integrity) need a secret: give all ranks the same "
                 "--secret-file (TARPON_SECRET_FILE)");
   }
   if (options.integrity == TARPON_INTEGRITY_UDP) options.integrity = TARPON_INTEGRITY_KEYED;
-  if (keyed || options.integrity == TARPON_INTEGRITY_KEYED) return {};
+  if (needs_secret(options.integrity)) return {};
   return fail(Error::Code::invalid_argument,
               "a job with a secret has keyed or sealed packets (--integrity), no others");
 }

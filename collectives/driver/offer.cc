@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "collectives/driver/own_network.h"
+#include "transport/integrity.h"
 #include "transport/ports/udp_flows.h"
 #include "xdp/base/system_limits.h"
 
@@ -55,7 +56,7 @@ Result<void> open_flows_for(const CommunicatorOptions& options, DatapathOffer& d
   return {};
 }
 
-/// Offers what is asked for, or another datapath where that may change.
+/// Offers the datapath that is asked for, or another one where the datapath may change.
 Result<DatapathOffer> offer_datapath_for(const CommunicatorOptions& options) {
   auto asked = offer_datapath(options.datapath, options.interface, options.mtu);
   if (asked || !options.datapath_may_change) return asked;
@@ -127,8 +128,8 @@ Offer make_offer(CommunicatorOptions& options, const std::string& local_address)
   datapath->busy_poll = options.busy_poll;
   datapath->required = options.datapath != Datapath::automatic && !options.datapath_may_change;
   offer.info.datapath = name(datapath->datapath);
-  const std::uint32_t tag_bytes = options.rendezvous.secret != nullptr ? TARPON_TAG_BYTES : 0;
-  offer.info.max_payload = datapath->max_payload - std::min(datapath->max_payload, tag_bytes);
+  offer.info.max_payload =
+      datapath->max_payload - std::min(datapath->max_payload, tag_bytes(options.integrity));
   offer.info.queues = datapath->queues;
   if (options.mtu < kMinMtu) {
     offer.info.refuse(

@@ -13,8 +13,8 @@ class GridAllreduce final : public GridCall {
  public:
   /// Of a chunk, what one rank sends on its rail. So a chunk has this many bytes for each rank of a
   /// host. On a link of 10 to 100 Gb/s a call on the rail then takes 0.1 to 1 ms, several times
-  /// what it costs to begin and end it; and a bucket of 100 MiB on 8 ranks a host has 13 chunks, so
-  /// that all but the first and the last overlap with work in the host.
+  /// its fixed cost. A bucket of 100 MiB on 8 ranks a host has 13 chunks: all but the first and the
+  /// last overlap with work in the host.
   static constexpr std::uint64_t kChunkBytes = 1 << 20;
 
   /// As GridCall. Throws std::bad_alloc.

@@ -61,7 +61,7 @@ class GridCalls final : public CallKeeper {
 
   /// Ends outstanding and later calls of this rank and of all others.
   void abort(const std::string& reason);
-  /// Who has aborted, and why; the rank is that of the grid. nullopt: none.
+  /// The rank of the grid that has aborted, and its reason. nullopt: none.
   std::optional<Abort> aborted() const;
 
   /// Makes no further call of the communicators, and ends the thread. Calls that run end with the

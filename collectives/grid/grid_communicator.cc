@@ -212,7 +212,7 @@ Result<AsyncAllreduce> GridCommunicator::collective_async(const CollectiveArgume
   return AsyncAllreduce(calls_, std::move(call));
 }
 
-// ---- what is not there
+// ---- functions that a grid refuses
 
 Result<Rank> GridCommunicator::probe(std::uint32_t, Duration) {
   return fail(not_there("probe: messages"));

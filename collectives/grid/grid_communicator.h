@@ -14,7 +14,7 @@
 // Large buckets go in chunks (GridAllreduce::kChunkBytes), of which several are in different stages
 // at a time. Each slice is added up once, so exact calls give the same bits on all ranks.
 //
-// Bounded calls. What is bounded is the network: the call on the rail has mode, bound, loss target
+// Bounded calls. The bound holds for the network: the call on the rail has mode, bound, loss target
 // and codec as asked; the stages in the host are exact, and their time comes on top. So a late rank
 // delays its own host alone. That host is late on its rails, and the other hosts keep the bound. A
 // bucket under a given bound is one chunk. A host is out for good when it has lost a rank, has been

@@ -84,7 +84,7 @@ class Forming {
  private:
   Rank self() const { return control_->rank(); }
 
-  /// `decide(texts)`: on rank 0, if no rank has an error. Returns what it has returned there.
+  /// `decide(texts)` runs on rank 0 if no rank has an error. Returns its result on all ranks.
   template <typename Decide>
   Result<std::string> settle(const Told& mine, Decide decide) {
     std::vector<Rank> missing;

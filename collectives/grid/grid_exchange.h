@@ -28,8 +28,8 @@ class GridExchange final : public GridCall {
   /// Why a call with these arguments is refused; empty: it is not.
   static std::string wrong(const GridParts& parts, const CollectiveArguments& arguments);
 
-  /// As GridCall. Throws std::bad_alloc. `refused`: it will be: it reads nothing of the arguments
-  /// but tag and deadline. REQUIRES: is_there(); refused, or nothing is wrong().
+  /// As GridCall. Throws std::bad_alloc. `refused`: the caller refuses the call next; only tag and
+  /// deadline of `arguments` are read. REQUIRES: is_there(); refused, or nothing is wrong().
   GridExchange(const GridParts& parts, const CollectiveArguments& arguments, bool refused,
                std::shared_ptr<GridCall> before, Time submitted);
 

@@ -11,7 +11,7 @@
 
 namespace tarpon::grid {
 
-/// All outlive what is given them.
+/// Members outlive the objects that refer to them.
 struct GridParts {
   GridLayout layout;
   Rank self = 0;

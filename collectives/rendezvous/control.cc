@@ -130,11 +130,9 @@ Result<std::unique_ptr<ControlChannel>> host(const RendezvousOptions& options,
   plan.job = *job;
   plan.public_id = *public_id;
   plan.observer = options.observer;
-  if (options.secret != nullptr) {
-    auto tls = TlsContext::make(*options.secret);
-    if (!tls) return fail(tls.error());
-    plan.tls = *std::move(tls);
-  }
+  auto tls = TlsContext::make(options.secret.get());
+  if (!tls) return fail(tls.error());
+  plan.tls = *std::move(tls);
   const auto packet_key = key_for(options);
   if (!packet_key) return fail(packet_key.error());
   plan.packet_key = *packet_key;
@@ -155,14 +153,10 @@ Result<std::unique_ptr<ControlChannel>> host(const RendezvousOptions& options,
 
 Result<std::unique_ptr<ControlChannel>> member(const RendezvousOptions& options,
                                                const Address& address, Time deadline) {
-  std::shared_ptr<const TlsContext> tls;
-  if (options.secret != nullptr) {
-    auto made = TlsContext::make(*options.secret);
-    if (!made) return fail(made.error());
-    tls = *std::move(made);
-  }
+  auto tls = TlsContext::make(options.secret.get());
+  if (!tls) return fail(tls.error());
   Result<Joined> joined = join_rank_0(address, hello_of(options), deadline, options.timeout,
-                                      options.observer, std::move(tls));
+                                      options.observer, *std::move(tls));
   if (!joined) return fail(std::move(joined).error());
   const std::string own = host_text(local_name(joined->connection.socket()));
   return make_member_channel(

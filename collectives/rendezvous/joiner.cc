@@ -153,7 +153,7 @@ class Joiner {
     return std::nullopt;
   }
 
-  /// What to say where rank 0 has not the secret of this rank.
+  /// The refusal, if rank 0 lacks the secret of this rank; nullopt: it does not.
   std::optional<std::string> secret_text(const Connection& connection) const {
     constexpr const char* kSecretRemedy =
         "give all ranks the same --secret-file (TARPON_SECRET_FILE)";

@@ -118,9 +118,10 @@ struct TlsContext::Parts {
 TlsContext::TlsContext(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 TlsContext::~TlsContext() = default;
 
-Result<std::shared_ptr<const TlsContext>> TlsContext::make(const JobSecret& secret) {
+Result<std::shared_ptr<const TlsContext>> TlsContext::make(const JobSecret* secret) {
+  if (secret == nullptr) return nullptr;
   auto parts = std::make_unique<Parts>();
-  derive_key(secret.bytes(), "tarpon tls 1", parts->key);
+  derive_key(secret->bytes(), "tarpon tls 1", parts->key);
   parts->context = SSL_CTX_new(TLS_method());
   parts->socket = BIO_meth_new(bio_type(), "socket without SIGPIPE");
   SSL_CTX* const context = parts->context;

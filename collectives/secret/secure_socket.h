@@ -25,8 +25,8 @@ namespace tarpon {
 /// What the connections of a job have in common. Immutable; any thread.
 class TlsContext {
  public:
-  /// Errors: unavailable: OpenSSL refuses, or has no memory.
-  static Result<std::shared_ptr<const TlsContext>> make(const JobSecret& secret);
+  /// Null where `secret` is. Errors: unavailable: OpenSSL refuses, or has no memory.
+  static Result<std::shared_ptr<const TlsContext>> make(const JobSecret* secret);
   ~TlsContext();
   TlsContext(const TlsContext&) = delete;
   TlsContext& operator=(const TlsContext&) = delete;

@@ -23,6 +23,7 @@
 #include "tools/namespaces/testbed.h"
 #include "tools/version.h"
 #include "transport/clock.h"
+#include "transport/integrity.h"
 #include "xdp/base/file_descriptor.h"
 
 namespace tarpon {
@@ -197,9 +198,8 @@ Result<std::shared_ptr<const JobSecret>> secret_of_local_ranks(const JobOptions&
   if (!options.secret_file.empty()) return JobSecret::read_file(options.secret_file);
   auto found = read_secret(process_environment());
   if (!found || *found != nullptr) return found;
-  const bool keyed =
-      options.integrity == TARPON_INTEGRITY_KEYED || options.integrity == TARPON_INTEGRITY_SEALED;
-  return keyed ? JobSecret::random() : found;
+  const bool needed = options.integrity && needs_secret(*options.integrity);
+  return needed ? JobSecret::random() : found;
 }
 
 int run_ranks(const JobOptions& options, const std::function<int(const LaunchPlace&)>& body,

@@ -1,4 +1,4 @@
-// A running call with a bound: its clock, and what it teaches the bounds of later calls.
+// A running call with a bound: its clock, and its lesson for the bounds of later calls.
 //
 // Two kinds of calls derive from it. An AllReduce has two stages, and its ranks keep their shards
 // for late ranks. The others have one stage, in which parts go straight to the ranks that need

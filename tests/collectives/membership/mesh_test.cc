@@ -251,7 +251,7 @@ TEST_F(MeshTest, open__a_burst_of_strangers_displaces_nobody) {
 
 /// Ranks with a secret; a stranger that knows the cookie, and a rank, but not the secret.
 TEST_F(MeshTest, secret__opens__serves__and_lets_nobody_else_in) {
-  tls_ = *TlsContext::make(*testing_support::secret());
+  tls_ = *TlsContext::make(testing_support::secret().get());
   make_doors(3);
   std::vector<FileDescriptor> strangers;
   for (const std::string& words :
@@ -277,7 +277,7 @@ TEST_F(MeshTest, other_secret__is_the_reason_of_the_error) {
   make_doors(2);
   std::vector<std::string> errors(2);
   for (const Rank rank : {Rank{0}, Rank{1}}) {
-    tls_ = *TlsContext::make(*testing_support::secret(rank + 1));
+    tls_ = *TlsContext::make(testing_support::secret(rank + 1).get());
     ranks_[rank] = make(rank);
   }
   std::vector<std::thread> threads;

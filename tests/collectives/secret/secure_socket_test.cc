@@ -23,7 +23,7 @@ using End = SecureSocket::End;
 using Trouble = SecureSocket::Trouble;
 
 std::shared_ptr<const TlsContext> context(int number = 1) {
-  return *TlsContext::make(*secret(number));
+  return *TlsContext::make(secret(number).get());
 }
 
 std::pair<FileDescriptor, FileDescriptor> socket_pair() {
