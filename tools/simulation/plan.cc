@@ -390,12 +390,11 @@ bool draw_multicast(std::uint64_t seed) {
   return seed >= kFirstSeedOfMulticast && random.chance(0.8);
 }
 
-/// What protects packets. Slots shrink by the tag.
+/// Draws the protection of packets. A tag follows the slot: a slot stays a multiple of 64 bytes.
 void draw_secret(SimulationPlan& plan) {
   Random random(plan.seed ^ 0x736563726574);
   if (plan.seed < kFirstSeedOfSecrets || !random.chance(0.7)) return;
   plan.integrity = random.chance(0.5) ? TARPON_INTEGRITY_KEYED : TARPON_INTEGRITY_SEALED;
-  plan.slot_bytes -= TARPON_TAG_BYTES;
 }
 
 bool draw_learnt_shares(std::uint64_t seed, std::uint32_t ranks) {
