@@ -18,18 +18,20 @@ DATAPATHS = ["uring", "mmsg", "xdp"]
 TRAFFICS = ["nobody", "strangers", "insiders"]
 FILTERED = {("uring", "strangers"), ("mmsg", "strangers")}  # by the socket filter
 RATE = 10_000  # hostile packets a second: about 5 % of what the link carries
+LINK = "200mbit"
 Plan = collections.namedtuple("Plan", "rounds seconds")
 PLANS = {"usual": Plan(9, 2), "quick": Plan(5, 1), "smoke": Plan(1, 0.2)}
 
 
-def run_job(binaries, datapath, plan, progress):
-    """The blocks by traffic, each in the order of the rounds."""
-    blocks = {traffic: [] for traffic in TRAFFICS}
+def run_job(binaries, datapath, plan, progress, traffics=TRAFFICS, rate=RATE, link=LINK, secret=None):
+    """The blocks by traffic, each in the order of the rounds. `secret`: the job's file."""
+    blocks = {traffic: [] for traffic in traffics}
     with tempfile.NamedTemporaryFile() as board, tempfile.TemporaryFile("w+") as complaints:
         job = subprocess.Popen(
-            [f"{binaries}/tarpon", "testbed", "--local-ranks", "3", "--rate", "200mbit", "--",
+            [f"{binaries}/tarpon", "testbed", "--local-ranks", "3", "--rate", link, "--",
              f"{binaries}/hostile_rank", board.name, "--datapath", datapath, "--rounds",
-             str(plan.rounds), "--seconds", str(plan.seconds), "--rate", str(RATE)],
+             str(plan.rounds), "--seconds", str(plan.seconds), "--rate", str(rate), "--packets-of",
+             *traffics, *(["--secret-file", secret] if secret else [])],
             stdout=subprocess.PIPE, stderr=complaints, text=True)
         for line in job.stdout:
             start = line.find("{")
@@ -60,6 +62,10 @@ def cpu_us(blocks):
     return [1e6 * block["cpu_s"] / block["calls"] for block in blocks]
 
 
+def packets_a_call(blocks):
+    return median([block["packets"] / block["calls"] for block in blocks])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -84,7 +90,7 @@ def main():
         for traffic in TRAFFICS:
             times = cpu_us(blocks[traffic])
             low, high = interval(times)
-            packets = median([block["packets"] / block["calls"] for block in blocks[traffic]])
+            packets = packets_a_call(blocks[traffic])
             each = (median(times) - median(quiet)) / packets if packets else 0
             rows.append({"datapath": datapath, "packets_of": traffic, "cpu_us": times,
                          "packets_a_call": packets, "cpu_us_a_packet": each})

@@ -1,12 +1,15 @@
-// What `./dev bench hostile` runs, under `tarpon testbed` with three ranks: ranks 0 and 1 make
-// exact calls, rank 2 is a stranger's host that sends hostile packets
+// What `./dev bench hostile` and `trust` run, under `tarpon testbed` with three ranks: ranks 0 and
+// 1 make exact calls, rank 2 is a stranger's host that sends hostile packets
 // (tests/hostile/hostile_frames.h) to rank 0, in the name of rank 1.
 //
 // Usage: hostile_rank BOARD [options]
 //   BOARD  an empty file; the processes share it as memory
-// Blocks of calls take turns: without hostile packets, with those of strangers (no cookie), with
-// those of insiders. Rank 0 prints one line for each block:
-//   {"packets_of": "nobody"|"strangers"|"insiders", "calls", "cpu_s", "packets"}
+// Blocks of calls take turns: without hostile packets, with datagrams that the kernel drops before
+// it looks for a socket (only if --packets-of names them), with those of strangers (no cookie),
+// with those of insiders. In a job with a secret insiders know the cookie, which every packet
+// shows, and no key. Rank 0 prints one line for each block:
+//   {"packets_of": "nobody"|"malformed"|"strangers"|"insiders", "calls", "cpu_s", "packets",
+//   "seconds"}
 // CPU time is that of all threads of rank 0, less the filling and checking of buffers. A result
 // that is wrong ends the program with 1.
 #include <arpa/inet.h>
@@ -18,19 +21,23 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "collectives/communicator.h"
+#include "collectives/job_secret.h"
 #include "collectives/rendezvous/control.h"
 #include "tests/hostile/hostile_frames.h"
 #include "tools/system/process_usage.h"
@@ -42,11 +49,19 @@ namespace tarpon::bench {
 namespace {
 
 constexpr Rank kStranger = 2;
+constexpr std::string_view kMalformed = "udp_length_beyond";
 constexpr Duration kPatience = 30s;
 constexpr Duration kSettle = 20ms;  // packets that are still under way when a block begins
 
-enum Traffic : int { nobody, strangers, insiders, kTraffics };
-constexpr std::array<const char*, kTraffics> kNames{"nobody", "strangers", "insiders"};
+enum Traffic : int { nobody, malformed, strangers, insiders };
+const std::map<std::string, Traffic> kTrafficOf{
+    {"nobody", nobody}, {"malformed", malformed}, {"strangers", strangers}, {"insiders", insiders}};
+
+const std::string& name(Traffic traffic) {
+  return std::find_if(kTrafficOf.begin(), kTrafficOf.end(),
+                      [=](const auto& one) { return one.second == traffic; })
+      ->first;
+}
 
 struct Board {
   std::atomic<bool> ready = false;  // those below are set
@@ -69,6 +84,8 @@ struct Options {
   double seconds = 2;  // of a block
   double rate = 2000;  // hostile packets a second
   std::size_t elements = 250'000;
+  std::vector<Traffic> packets_of{nobody, strangers, insiders};
+  std::string secret_file;  // empty: the job has no secret
 };
 
 [[noreturn]] void die(const std::string& what) {
@@ -123,6 +140,11 @@ std::unique_ptr<Communicator> connect(const Options& options) {
   wanted.interface = options.interface;
   wanted.address = address_of(options.interface);
   wanted.mtu = 1500;
+  if (!options.secret_file.empty()) {
+    auto secret = JobSecret::read_file(options.secret_file);
+    if (!secret) die(secret.error().message);
+    wanted.rendezvous.secret = std::move(*secret);
+  }
   wanted.datapath = options.datapath == "xdp"    ? Datapath::xdp
                     : options.datapath == "mmsg" ? Datapath::mmsg
                                                  : Datapath::uring;
@@ -144,15 +166,18 @@ void send_hostile_packets(const Options& options, Board& board) {
                                               .integrity = board.integrity});
   if (!sender) die(sender.error().message);
   Random random(20261123);
+  // Sleeps of a millisecond or more keep the rate.
+  const auto at_once = std::max<std::uint64_t>(16, static_cast<std::uint64_t>(options.rate / 1000));
   while (!board.over) {
     const int traffic = board.traffic;
     if (traffic == nobody) std::this_thread::sleep_for(1ms);
     for (const hostile::HostileClass& one : hostile::classes()) {
-      const bool fits = one.group == hostile::Group::stranger  ? traffic == strangers
-                        : one.group == hostile::Group::insider ? traffic == insiders
-                                                               : false;
+      const bool fits = one.name == kMalformed                  ? traffic == malformed
+                        : one.group == hostile::Group::stranger ? traffic == strangers
+                        : one.group == hostile::Group::insider  ? traffic == insiders
+                                                                : false;
       if (!fits || board.traffic != traffic) continue;
-      board.packets += sender->send(one, 16, options.rate, random);
+      board.packets += sender->send(one, at_once, options.rate, random);
     }
   }
 }
@@ -202,19 +227,22 @@ class Calls {
 };
 
 /// Rank 0: calls for `options.seconds`.
-void measure(const Options& options, Board& board, int traffic, Calls& calls) {
+void measure(const Options& options, Board& board, Traffic traffic, Calls& calls) {
   board.traffic = traffic;
   std::this_thread::sleep_for(kSettle);
   const std::uint64_t packets = board.packets;
   const double cpu = process_cpu_seconds() - calls.own_cpu_seconds();
-  const Time end = monotonic_now() + std::chrono::duration_cast<Duration>(
-                                         std::chrono::duration<double>(options.seconds));
+  const Time begin = monotonic_now();
+  const Time end =
+      begin + std::chrono::duration_cast<Duration>(std::chrono::duration<double>(options.seconds));
   std::uint64_t made = 0;
   for (; monotonic_now() < end; ++made) calls.run(false);
-  const nlohmann::json line{{"packets_of", kNames[static_cast<std::size_t>(traffic)]},
-                            {"calls", made},
-                            {"cpu_s", process_cpu_seconds() - calls.own_cpu_seconds() - cpu},
-                            {"packets", board.packets - packets}};
+  const nlohmann::json line{
+      {"packets_of", name(traffic)},
+      {"calls", made},
+      {"cpu_s", process_cpu_seconds() - calls.own_cpu_seconds() - cpu},
+      {"packets", board.packets - packets},
+      {"seconds", std::chrono::duration<double>(monotonic_now() - begin).count()}};
   std::printf("%s\n", line.dump().c_str());
   std::fflush(stdout);
 }
@@ -237,9 +265,7 @@ void run_rank(const Options& options, Board& board) {
     publish_target(options, *communicator, communicator->control().job(), board);
     for (int i = 0; i < 10; ++i) calls.run(false);  // warm-up
     for (std::uint32_t round = 0; round < options.rounds; ++round) {
-      for (int traffic = 0; traffic < kTraffics; ++traffic) {
-        measure(options, board, traffic, calls);
-      }
+      for (const Traffic traffic : options.packets_of) measure(options, board, traffic, calls);
     }
     calls.run(true);
     board.over = true;
@@ -252,13 +278,15 @@ void run_rank(const Options& options, Board& board) {
 
 Options parse(int argc, char** argv) {
   Options options;
-  CLI::App app("One process of ./dev bench hostile");
+  CLI::App app("One process of ./dev bench hostile and trust");
   app.add_option("board", options.board)->required();
   app.add_option("--datapath", options.datapath)->check(CLI::IsMember({"uring", "mmsg", "xdp"}));
   app.add_option("--rounds", options.rounds);
   app.add_option("--seconds", options.seconds, "of a block")->check(CLI::PositiveNumber);
   app.add_option("--rate", options.rate, "hostile packets a second")->check(CLI::PositiveNumber);
   app.add_option("--elements", options.elements)->check(CLI::PositiveNumber);
+  app.add_option("--packets-of", options.packets_of)->transform(CLI::Transformer(kTrafficOf));
+  app.add_option("--secret-file", options.secret_file);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
