@@ -94,11 +94,11 @@ class BlameJudge {
   bool waits_for_late(Rank rank) const {
     if ((plan_.late_ranks >> rank & 1) != 0) return true;
     if (call_.algorithm != Algorithm::hosts) return false;
+    if (is_near_victim(rank)) return true;
     const hosts::HostLayout layout = plan_.layout();
     const std::vector<Rank>& near = layout.hosts[layout.host_of(rank)];
-    return std::any_of(near.begin(), near.end(), [this](Rank one) {
-      return one == plan_.victim || (plan_.late_ranks >> one & 1) != 0;
-    });
+    return std::any_of(near.begin(), near.end(),
+                       [this](Rank one) { return (plan_.late_ranks >> one & 1) != 0; });
   }
 
   void judge_want_of_blame() {
@@ -149,10 +149,10 @@ class BlameJudge {
       if (std::find(lacked.begin(), lacked.end(), rank) != lacked.end()) return true;
     }
     // The victim heard nothing for so long that it took the rank for silent.
-    if (call_.bounded && at_.deafens_victim() && call_.pending[plan_.victim]) {
-      const std::vector<Rank>& late = call_.pending[plan_.victim]->report.late_ranks;
-      if (std::find(late.begin(), late.end(), rank) != late.end()) return true;
-    }
+    if (call_.bounded && at_.deafens_victim() && victim_names(rank)) return true;
+    // A victim that is cut off lacks the rank's answer. The memory of its host carries its word.
+    const bool cut_off = at_.on(FaultKind::one_way) || at_.on(FaultKind::partition);
+    if (cut_off && is_near_victim(rank_) && victim_names(rank)) return true;
     const auto ended = call_.pending[rank] ? call_.pending[rank]->report.status : Status::failed;
     // An owner that has closed the call, and does not keep its shard, answers a question by CLOSED.
     // That answer may overtake the shard on its way. A request for a stage that no call has, as a
@@ -163,6 +163,19 @@ class BlameJudge {
     if (ended != Status::late_self && plan_.mechanisms.retention) return false;
     // The rank waited for earlier calls, which the victim held up.
     return call_.number >= EndpointOptions{}.window;
+  }
+
+  /// Whether the victim calls `rank` late.
+  bool victim_names(Rank rank) const {
+    if (!call_.pending[plan_.victim]) return false;
+    const std::vector<Rank>& late = call_.pending[plan_.victim]->report.late_ranks;
+    return std::find(late.begin(), late.end(), rank) != late.end();
+  }
+
+  bool is_near_victim(Rank rank) const {
+    if (call_.algorithm != Algorithm::hosts) return false;
+    const hosts::HostLayout layout = plan_.layout();
+    return layout.host_of(rank) == layout.host_of(plan_.victim);
   }
 
   const SimulationPlan& plan_;
