@@ -6,7 +6,7 @@ import functools
 import threading
 import traceback
 import weakref
-from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
 
@@ -285,7 +285,8 @@ class Outcome:
         self._lock = threading.Lock()
         self._over = Latch()
         self._error: Optional[Exception] = None
-        self._ended: "torch.futures.Future[Any]" = torch.futures.Future()
+        # "future": completed by the end, once there is one; "teller": what completes it.
+        self._marks: Dict[str, Any] = {}
 
     def future_of(self, value: Any) -> "torch.futures.Future[Any]":
         """A future that this end completes, with `value`. Its callbacks run on a thread of their own, and may
@@ -293,7 +294,16 @@ class Outcome:
         # An error that set_exception() sets shows in Python alone. C++ sees that of a callback. It runs
         # inside end(); a cycle through a future of C++ would keep the value for ever, if no end came.
         own = weakref.ref(self)
-        return self._ended.then(lambda _: own()._settle(value))  # type: ignore[union-attr]
+        ended: "torch.futures.Future[Any]" = self._marks.setdefault("future", torch.futures.Future())
+        if self.is_over():
+            self._complete()
+        return ended.then(lambda _: own()._settle(value))  # type: ignore[union-attr]
+
+    def _complete(self) -> None:
+        """Completes the future: once, though both the end and future_of() may call it."""
+        teller = object()
+        if self._marks.setdefault("teller", teller) is teller:
+            self._marks["future"].set_result(None)
 
     def _settle(self, value: Any) -> Any:
         self._raise_error()
@@ -332,7 +342,8 @@ class Outcome:
             over = self._left == 0
         if over:
             self._over.open()
-            callbacks.run(lambda: run_pytorch(lambda: self._ended.set_result(None)))
+            if "future" in self._marks:
+                callbacks.run(lambda: run_pytorch(self._complete))
 
     def is_over(self) -> bool:
         return self._over.is_open()
