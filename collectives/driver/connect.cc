@@ -415,7 +415,7 @@ Result<std::unique_ptr<ControlChannel>> meet_ranks(CommunicatorOptions& options,
 }
 
 Result<Connection> connect_ranks(const CommunicatorOptions& given, SlotSizing sizing,
-                                 std::uint32_t siblings) {
+                                 const PartOfGrid& part) {
   CommunicatorOptions options = given;
   const Time deadline = after(monotonic_now(), options.rendezvous.timeout);
   auto control = meet_ranks(options, Connection::kMaxRanks);
@@ -426,7 +426,8 @@ Result<Connection> connect_ranks(const CommunicatorOptions& given, SlotSizing si
   auto ranks = exchange(**control, offer.info, deadline);
   if (!ranks) return fail(ranks.error());
   const EngineOptions agreed =
-      agree(options, **control, *ranks, smallest_payload(*ranks), siblings);
+      agree(options, **control, *ranks, smallest_payload(*ranks), part.siblings);
+  if (part.siblings > 0) offer.datapath.sharing = LinkSharing{part.place, part.siblings};
   if (names_interface && offer.socket) {
     offer.outgoing = send_by_interface(offer, *ranks, (*control)->rank());
   }
@@ -464,7 +465,7 @@ Result<Connection> connect_ranks(const CommunicatorOptions& given, SlotSizing si
                         .port = std::move(port),
                         .membership = *std::move(membership)};
   if (probe) {
-    auto fitted = fit_slots(*probe, deadline, siblings, connection);
+    auto fitted = fit_slots(*probe, deadline, part.siblings, connection);
     const bool tolerated = sizing == SlotSizing::by_path_or_interface && probe->blocked();
     if (!fitted && !tolerated) return fail(fitted.error());
   }

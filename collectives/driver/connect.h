@@ -38,9 +38,10 @@ struct Connection {
 
 /// What a job is to a communicator that is composed of several (collectives/grid).
 struct PartOfGrid {
-  /// How many ranks of this host receive over its link, each in another job; 0: the ranks of this
-  /// job that share a host.
+  /// How many ranks of this host share its link, each in another job; 0: the ranks of this job that
+  /// share a host.
   std::uint32_t siblings = 0;
+  std::uint32_t place = 0;  // of this rank among them
   /// Driver::watch(). Null: none.
   std::function<void()> watcher = nullptr;
 };
@@ -69,6 +70,6 @@ Result<std::unique_ptr<ControlChannel>> meet_ranks(CommunicatorOptions& options,
 /// rank at fault, or the pair of ranks between which packets do not arrive.
 Result<Connection> connect_ranks(const CommunicatorOptions& options,
                                  SlotSizing sizing = SlotSizing::by_path,
-                                 std::uint32_t siblings = 0);
+                                 const PartOfGrid& part = {});
 
 }  // namespace tarpon

@@ -263,25 +263,28 @@ std::uint32_t lanes_by_processors(double processors, std::size_t ranks) {
   return static_cast<std::uint32_t>(std::clamp(std::ceil(left / 2), 1.0, double{kMaxLanes}));
 }
 
-std::vector<std::uint32_t> queue_share(Rank rank, const std::vector<RankInfo>& ranks) {
+LinkSharing sharing_of(Rank rank, const std::vector<RankInfo>& ranks) {
   const RankInfo& mine = ranks[rank];
-  std::uint32_t sharing = 0;
-  std::uint32_t place = 0;
+  LinkSharing sharing{.place = 0, .ranks = 0};
   for (std::size_t other = 0; other < ranks.size(); ++other) {
     const RankInfo& info = ranks[other];
     if (info.network != mine.network || info.interface != mine.interface ||
         info.datapath != mine.datapath) {
       continue;
     }
-    if (other < rank) ++place;
-    ++sharing;
+    if (other < rank) ++sharing.place;
+    ++sharing.ranks;
   }
-  std::vector<std::uint32_t> queues;
-  for (std::uint32_t queue = place; queue < std::min(mine.queues, TARPON_MAX_QUEUES);
-       queue += sharing) {
-    queues.push_back(queue);
+  return sharing;
+}
+
+std::vector<std::uint32_t> queue_share(LinkSharing sharing, std::uint32_t queues) {
+  std::vector<std::uint32_t> share;
+  for (std::uint32_t queue = sharing.place; queue < std::min(queues, TARPON_MAX_QUEUES);
+       queue += sharing.ranks) {
+    share.push_back(queue);
   }
-  return queues;
+  return share;
 }
 
 Result<DatapathPort> make_port(DatapathOffer offer, UdpSocket socket,
@@ -309,8 +312,9 @@ Result<DatapathPort> make_port(DatapathOffer offer, UdpSocket socket,
     return make_any_port(access.error().message, std::move(socket), std::move(*peers), udp,
                          std::move(flows));
   }
+  const LinkSharing sharing = offer.sharing.value_or(sharing_of(rank, ranks));
   const XdpPortOptions options{.interface = *index,
-                               .queues = queue_share(rank, ranks),
+                               .queues = queue_share(sharing, ranks[rank].queues),
                                .job = agreed.endpoint.job,
                                .max_payload = max_payload,
                                .copy = offer.copy,

@@ -28,6 +28,12 @@ namespace tarpon {
 /// Larger slots gain little and make credit and parking coarse; loopback's MTU would allow 64 KiB.
 inline constexpr std::uint32_t kLargestSlot = 8896;
 
+/// A rank's place among the ranks that share the link of its host.
+struct LinkSharing {
+  std::uint32_t place = 0;
+  std::uint32_t ranks = 1;
+};
+
 /// The datapath that a rank offers before it knows the others.
 struct DatapathOffer {
   Datapath datapath = Datapath::mmsg;
@@ -44,6 +50,7 @@ struct DatapathOffer {
   xdp::CopyMode copy{};                   // xdp: anything else takes a socket port
   std::optional<xdp::Program> program{};  // xdp: in use from now on
   bool served = false;                    // xdp: by tarpon xdp serve, without a program here
+  std::optional<LinkSharing> sharing{};   // null: as the ranks of the job say
 };
 
 /// Returns what `wanted` allows on `interface`. Errors: permission, unavailable: why it is not
@@ -69,8 +76,11 @@ std::uint32_t lanes_by_processors(double processors, std::size_t ranks);
 Result<DatapathPort> make_port(DatapathOffer offer, UdpSocket socket,
                                const std::vector<RankInfo>& ranks, const EngineOptions& agreed);
 
-/// Receive queues of rank `rank` on its interface, by its place among those that share it. Empty:
-/// there are more ranks than queues.
-std::vector<std::uint32_t> queue_share(Rank rank, const std::vector<RankInfo>& ranks);
+/// The place of rank `rank` among the ranks of its job that share its interface and data path.
+LinkSharing sharing_of(Rank rank, const std::vector<RankInfo>& ranks);
+
+/// The receive queues, of `queues`, of a rank with this place. Empty: there are more ranks than
+/// queues.
+std::vector<std::uint32_t> queue_share(LinkSharing sharing, std::uint32_t queues);
 
 }  // namespace tarpon

@@ -113,7 +113,7 @@ Result<void> JobCommunicator::check_process() const {
 
 Result<std::unique_ptr<JobCommunicator>> JobCommunicator::connect(
     const CommunicatorOptions& options, const PartOfGrid& part) {
-  auto connection = connect_ranks(options, SlotSizing::by_path, part.siblings);
+  auto connection = connect_ranks(options, SlotSizing::by_path, part);
   if (!connection) return fail(connection.error());
   const EndpointOptions& self = connection->agreed.endpoint;
   auto flight = std::make_unique<Flight>(

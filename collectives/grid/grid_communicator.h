@@ -44,8 +44,9 @@
 //
 // Formed so: all ranks meet as those of any job do. Rank 0 hears from all where they run, and tells
 // all the layout. The first rank of each host and of each rail opens a listener, within
-// CommunicatorOptions::ports, where its communicator meets. Options that concern the network are
-// those of the rail. Each rank then has these threads: the progress threads and the control meshes
+// CommunicatorOptions::ports, where its communicator meets: that of a host at 127.0.0.1. Options
+// that concern the network are those of the rail; on AF_XDP the ranks of a host divide the queues
+// of its link by their places. Each rank then has these threads: the progress threads and the control meshes
 // of two communicators, and one that passes a chunk from stage to stage.
 #pragma once
 

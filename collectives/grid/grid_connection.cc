@@ -21,6 +21,9 @@ namespace {
 
 static_assert(Communicator::kMostRanks == GridLayout::kMost * GridLayout::kMost);
 
+constexpr const char* kLoopback = "lo";
+constexpr const char* kLoopbackAddress = "127.0.0.1";
+
 /// What a rank tells rank 0 in a step of the forming of a grid: an error, or a text.
 struct Told {
   std::string text = {};
@@ -68,8 +71,9 @@ class Forming {
   Result<GridConnection> run(const HostKey& key, const std::function<void()>& watcher) {
     if (auto found = find_layout(key); !found) return fail(found.error());
     if (auto met = open_listeners(); !met) return fail(met.error());
-    const PartOfGrid host{.siblings = 0, .watcher = watcher};
-    const PartOfGrid rail{.siblings = parts_->layout.places(), .watcher = watcher};
+    const PartOfGrid host{.watcher = watcher};
+    const PartOfGrid rail{
+        .siblings = parts_->layout.places(), .place = parts_->own_place(), .watcher = watcher};
     if (auto made = connect(parts_->host, host_options(), host, parts_->host_ranks()); !made) {
       return fail(made.error());
     }
@@ -169,22 +173,24 @@ class Forming {
   Result<void> open_listeners() {
     const GridLayout& layout = parts_->layout;
     Told mine;
-    const auto open = [&](std::shared_ptr<FileDescriptor>& listener) {
-      CommunicatorOptions found = options_;
-      if (auto filled = rendezvous::fill_network(found, control_->local_address()); !filled) {
-        mine.error = filled.error();
-        return;
-      }
-      auto door = mesh::open_door(found.address, found.ports);
+    const auto open = [&](const std::string& address, std::shared_ptr<FileDescriptor>& listener) {
+      auto door = mesh::open_door(address, options_.ports);
       if (!door) {
         mine.error = door.error();
         return;
       }
       listener = std::make_shared<FileDescriptor>(std::move(door->listener));
-      mine.text += fmt::format("tcp://{}:{}\n", found.address, door->port);
+      mine.text += fmt::format("tcp://{}:{}\n", address, door->port);
     };
-    if (parts_->own_place() == 0) open(host_listener_);
-    if (parts_->own_host() == 0) open(rail_listener_);
+    if (parts_->own_place() == 0) open(kLoopbackAddress, host_listener_);
+    if (parts_->own_host() == 0) {
+      CommunicatorOptions found = options_;
+      if (auto filled = rendezvous::fill_network(found, control_->local_address()); filled) {
+        open(found.address, rail_listener_);
+      } else {
+        mine.error = filled.error();
+      }
+    }
     auto places = settle(mine, [&](const std::vector<std::string>& texts) -> Result<std::string> {
       std::string result;
       for (std::uint32_t host = 0; host < layout.hosts(); ++host) {
@@ -230,13 +236,18 @@ class Forming {
     return options;
   }
 
-  /// Without what concerns the network.
+  /// Without what concerns the network: ranks of a host meet on its loopback interface, and leave
+  /// the queues of its link to the rails.
   CommunicatorOptions host_options() const {
     const std::uint32_t host = parts_->own_host();
     CommunicatorOptions options =
         part_options(fmt::format("host {}", host), addresses_.at(host), host_listener_);
     options.rendezvous.rank = static_cast<Rank>(parts_->own_place());
     options.rendezvous.world_size = parts_->layout.places();
+    options.interface = kLoopback;
+    options.address = kLoopbackAddress;
+    options.mtu = 0;
+    options.driver.clear();
     options.datapath = Datapath::automatic;
     options.flows = 1;
     options.lanes = 1;

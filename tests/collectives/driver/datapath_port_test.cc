@@ -44,6 +44,23 @@ TEST(Lanes, by_processors__half_of_what_one_for_the_application_leaves) {
   EXPECT_EQ(lanes_by_processors(1000, 1), 4u);
 }
 
+TEST(QueueShare, queues_in_turn__none_twice) {
+  using testing::ElementsAre;
+  EXPECT_THAT(queue_share({.place = 0, .ranks = 3}, 8), ElementsAre(0, 3, 6));
+  EXPECT_THAT(queue_share({.place = 1, .ranks = 3}, 8), ElementsAre(1, 4, 7));
+  EXPECT_THAT(queue_share({.place = 2, .ranks = 3}, 8), ElementsAre(2, 5));
+  EXPECT_THAT(queue_share({.place = 2, .ranks = 3}, 2), testing::IsEmpty());
+}
+
+TEST(QueueShare, ranks_of_an_interface_and_data_path__share_its_queues) {
+  std::vector<RankInfo> ranks(4);
+  for (RankInfo& rank : ranks) rank.datapath = "xdp";
+  ranks[1].interface = "another";
+  ranks[2].datapath = "uring";
+  EXPECT_EQ(sharing_of(3, ranks).place, 1u);
+  EXPECT_EQ(sharing_of(3, ranks).ranks, 2u);
+}
+
 TEST(DatapathPortTest, a_program_in_skb_mode_is_used_in_copy_mode) {
   SKIP_WITHOUT_PRIVATE_NETWORK();
   const VethPair pair;
