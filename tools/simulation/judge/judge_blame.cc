@@ -57,7 +57,8 @@ class BlameJudge {
                          FaultKind::drift, FaultKind::nonfinite});
     if (!call_.late || call_.bounded || !alone) return;
     const bool victim = rank_ == plan_.victim;
-    if (report_.status == Status::complete && !victim && !at_.receives_of_victim(rank_)) return;
+    const bool concerned = victim ? victim_takes_part() : at_.receives_of_victim(rank_);
+    if (report_.status == Status::complete && !concerned) return;
     const std::vector<Rank>& named = victim ? report_.blamed : report_.late_ranks;
     const bool said = report_.status == (victim ? Status::aborted : Status::peer_late);
     if (!said || named != std::vector<Rank>{plan_.victim}) {
@@ -163,6 +164,15 @@ class BlameJudge {
     if (ended != Status::late_self && plan_.mechanisms.retention) return false;
     // The rank waited for earlier calls, which the victim held up.
     return call_.number >= EndpointOptions{}.window;
+  }
+
+  /// Whether the victim exchanges data with another rank.
+  bool victim_takes_part() const {
+    for (Rank rank = 0; rank < plan_.ranks; ++rank) {
+      if (rank == plan_.victim) continue;
+      if (at_.receives_of_victim(rank) || at_.sends_to_victim(rank)) return true;
+    }
+    return false;
   }
 
   /// Whether the victim calls `rank` late.
