@@ -6,12 +6,11 @@
 #include <limits>
 #include <utility>
 
+#include "collectives/driver/call_choice.h"
 #include "collectives/driver/host_sharing.h"
 #include "collectives/engine/coded/coded_calls.h"
-#include "collectives/engine/schedules/exchange_plan.h"
 #include "collectives/reserved_tags.h"
 #include "transport/clock.h"
-#include "transport/pair_tag.h"
 #include "transport/rank_map.h"
 
 namespace tarpon {
@@ -226,28 +225,10 @@ std::optional<Abort> CommunicatorState::aborted() const {
 }
 
 CallArguments CommunicatorState::chosen(CallArguments arguments) const {
-  if (pair_tag(arguments.tag)) {
-    arguments.algorithm = Algorithm::tar;
-    return arguments;
-  }
-  if (arguments.parts || !arguments.wrong.empty()) {
-    // A refused call is told in the memory too, where the other ranks look for it.
-    const bool shared =
-        shares_hosts() && ExchangePlan::suits(arguments.parts.get(), host_->group().layout);
-    if (shared) arguments.algorithm = Algorithm::hosts;
-    return arguments;
-  }
-  arguments.learn_shares = arguments.learn_shares || job_->given().learn_shares;
-  if (arguments.algorithm == Algorithm::automatic) {
-    const bool shared = shares_hosts() && arguments.shares.even() && !arguments.learn_shares;
-    arguments.algorithm =
-        shared ? Algorithm::hosts : choose_algorithm(arguments, options_.endpoint.world_size);
-  }
-  if (arguments.follows) {
-    arguments.input = arguments.output;
-    arguments.missing = MissingFill::zero;
-  }
-  return arguments;
+  const CallChoice choice{.world = options_.endpoint.world_size,
+                          .sharing = shares_hosts() ? &host_->group().layout : nullptr,
+                          .learns_shares = job_->given().learn_shares};
+  return choice.chosen(std::move(arguments));
 }
 
 /// Called on the mesh's thread.

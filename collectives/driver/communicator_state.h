@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "collectives/driver/call_keeper.h"
+#include "collectives/driver/call_runner.h"
 #include "collectives/driver/connect.h"
 #include "collectives/driver/driven.h"
 #include "collectives/driver/driver.h"
@@ -47,12 +48,6 @@ class Job {
   const std::string multicast_;
   PortLines lines_;
   Driver driver_;
-};
-
-/// The rank that has ended all calls of a communicator, and its reason.
-struct Abort {
-  Rank rank = 0;
-  std::string reason;
 };
 
 class CommunicatorState final : public CallKeeper {

@@ -89,6 +89,19 @@ CallArguments call_of(const CollectiveArguments& arguments, std::uint32_t world,
   }
 }
 
+/// Driven::submit(). Where memory for it is refused, the call takes its number, and ends as aborted
+/// on all ranks.
+std::shared_ptr<PendingCall> submit_to(CommunicatorState& state, const CallArguments& arguments,
+                                       bool waits) {
+  try {
+    return state.driven().submit(state.chosen(arguments), waits);
+  } catch (const std::bad_alloc&) {
+    // Its number is not taken yet: from there on nothing throws.
+    return state.driven().submit(
+        AllreduceArguments{.tag = arguments.tag, .refusal = AllreduceArguments::kNoMemory}, waits);
+  }
+}
+
 Result<void> start_progress(Driver& driver) {
   try {
     driver.start_thread();
@@ -190,16 +203,8 @@ Result<Report> JobCommunicator::allreduce(const AllreduceArguments& arguments) {
   return run(call_of(arguments));
 }
 
-/// Driven::submit(). Where memory for it is refused, the call takes its number, and ends as aborted
-/// on all ranks.
-std::shared_ptr<PendingCall> JobCommunicator::submit(const CallArguments& arguments, bool waits) {
-  try {
-    return state_->driven().submit(state_->chosen(arguments), waits);
-  } catch (const std::bad_alloc&) {
-    // Its number is not taken yet: from there on nothing throws.
-    return state_->driven().submit(
-        AllreduceArguments{.tag = arguments.tag, .refusal = AllreduceArguments::kNoMemory}, waits);
-  }
+std::shared_ptr<PendingCall> JobCommunicator::submit(const CallArguments& arguments) {
+  return submit_to(*state_, arguments, false);
 }
 
 std::optional<Refusal> JobCommunicator::refusal(const AllreduceArguments& arguments) const {
@@ -266,7 +271,7 @@ Result<Rank> JobCommunicator::probe(std::uint32_t tag, Duration patience) {
 
 Result<Report> JobCommunicator::run(const CallArguments& arguments) {
   if (auto here = check_process(); !here) return fail(here.error());
-  const auto call = submit(arguments, true);
+  const auto call = submit_to(*state_, arguments, true);
   if (!call) return fail(not_behind(arguments.tag));
   state_->driver().wait(call);
   return call->report;  // a copy: the engine still reads that of a queued call that has ended
@@ -279,7 +284,7 @@ Result<AsyncAllreduce> JobCommunicator::allreduce_async(const AllreduceArguments
 
 Result<AsyncAllreduce> JobCommunicator::start(const CallArguments& arguments) {
   if (auto here = check_process(); !here) return fail(here.error());
-  auto call = submit(arguments, false);
+  auto call = submit_to(*state_, arguments, false);
   if (!call) return fail(not_behind(arguments.tag));
   return AsyncAllreduce(state_, std::move(call));
 }

@@ -10,29 +10,24 @@
 #include <vector>
 
 #include "collectives/communicator.h"
+#include "collectives/driver/call_runner.h"
 #include "collectives/driver/communicator_state.h"
-#include "collectives/engine/refusal.h"
 
 namespace tarpon {
 
-class JobCommunicator final : public Communicator {
+class JobCommunicator final : public Communicator, public CallRunner {
  public:
   /// As Communicator::connect(). Errors: also more ranks than one engine has.
   static Result<std::unique_ptr<JobCommunicator>> connect(const CommunicatorOptions& options,
                                                           const PartOfGrid& part = {});
   ~JobCommunicator() override;
 
-  // -- for a communicator that is composed of several (collectives/grid) --------------------------
+  // -- CallRunner --------------------------------------------------------------------------------
 
-  /// Starts a call of any tag. Throws std::bad_alloc. Null where a call that follows finds that
-  /// this rank is not behind. `waits`: as Driven::submit().
-  std::shared_ptr<PendingCall> submit(const CallArguments& arguments, bool waits);
-  /// Why a call with these arguments would be refused; nullopt: it would not.
-  std::optional<Refusal> refusal(const AllreduceArguments& arguments) const;
-  /// The abort that has ended this communicator; nullopt: none.
-  std::optional<Abort> aborted() const { return state_->aborted(); }
-  /// Says goodbye without waiting for the others.
-  void leave_at_once();
+  std::shared_ptr<PendingCall> submit(const CallArguments& arguments) override;
+  std::optional<Refusal> refusal(const AllreduceArguments& arguments) const override;
+  std::optional<Abort> aborted() const override { return state_->aborted(); }
+  void leave_at_once() override;
 
   // -- Communicator ------------------------------------------------------------------------------
 

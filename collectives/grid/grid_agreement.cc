@@ -88,15 +88,15 @@ StepVerdict worst(const std::vector<RailVerdict>& all, std::uint32_t hosts) {
 
 }  // namespace
 
-StepVerdict agree(const GridParts& parts, std::uint64_t step, const LossReport& report,
+StepVerdict agree(const LiveParts& parts, std::uint64_t step, const LossReport& report,
                   Duration deadline) {
   const Time until = after(monotonic_now(), deadline);
   // The host needs the rest of the time.
-  const StepVerdict rail = parts.rail->agree(step, report, deadline / 4 * 3);
+  const StepVerdict rail = parts.rail_job->agree(step, report, deadline / 4 * 3);
   RailVerdict mine = told(rail, report, parts.rail_ranks());
   mine.step = step;
   std::vector<RailVerdict> all(parts.layout.places());
-  const auto heard = parts.host->collective(
+  const auto heard = parts.host_job->collective(
       {.collective = Collective::all_gather,
        .input = &mine,
        .output = all.data(),

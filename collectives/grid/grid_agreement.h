@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "collectives/grid/grid_parts.h"
+#include "collectives/grid/live_parts.h"
 #include "collectives/step_verdict.h"
 #include "transport/time.h"
 
@@ -13,7 +13,7 @@ namespace tarpon::grid {
 
 /// As Communicator::agree(). Masks have a bit for each host. `differing` has all hosts where rails
 /// differ from each other, and no rail within itself. One thread at a time.
-StepVerdict agree(const GridParts& parts, std::uint64_t step, const LossReport& report,
+StepVerdict agree(const LiveParts& parts, std::uint64_t step, const LossReport& report,
                   Duration deadline);
 
 }  // namespace tarpon::grid

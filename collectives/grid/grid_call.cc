@@ -172,7 +172,7 @@ void GridCall::start(Stage stage, Time now) {
   call.tag = stage == scatter ? scatter_tag(tag_) : stage == rail ? tag_ : gather_tag(tag_);
   call.deadline = std::max<Duration>(deadline_ - now, 1ms);
   if (call.bound) call.bound = std::min(*call.bound, call.deadline);
-  own.running.push_back((stage == rail ? parts_.rail : parts_.host)->submit(call, false));
+  own.running.push_back((stage == rail ? parts_.rail : parts_.host)->submit(call));
 }
 
 }  // namespace tarpon::grid

@@ -77,14 +77,15 @@ GridCommunicator::GridCommunicator(GridConnection connection, std::shared_ptr<Gr
       hosts_(
           fmt::format("{} ranks on {} hosts ({} each), in rails of one rank a host; in a host {}",
                       parts_->layout.world_size(), parts_->layout.hosts(), parts_->layout.places(),
-                      parts_->host->hosts())),
+                      parts_->host_job->hosts())),
       calls_(std::move(calls)) {}
 
 GridCommunicator::~GridCommunicator() {
   if (calls_->is_forked()) return;
   calls_->stop();
-  parts_->host.reset();
-  parts_->rail.reset();
+  parts_->host = parts_->rail = nullptr;
+  parts_->host_job.reset();
+  parts_->rail_job.reset();
   calls_->end_calls();
 }
 
@@ -102,19 +103,19 @@ const std::vector<RankInfo>& GridCommunicator::ranks() const {
   return ranks_;
 }
 std::uint32_t GridCommunicator::slot_bytes() const {
-  return parts_->rail->slot_bytes();
+  return parts_->rail_job->slot_bytes();
 }
 const std::string& GridCommunicator::shrunk_slots() const {
-  return parts_->rail->shrunk_slots();
+  return parts_->rail_job->shrunk_slots();
 }
 const std::string& GridCommunicator::multicast() const {
-  return parts_->rail->multicast();
+  return parts_->rail_job->multicast();
 }
 const std::string& GridCommunicator::hosts() const {
   return hosts_;
 }
 tarpon_integrity GridCommunicator::integrity() const {
-  return parts_->rail->integrity();
+  return parts_->rail_job->integrity();
 }
 const std::string& GridCommunicator::left_out() const {
   return left_out_;
@@ -126,27 +127,27 @@ ControlChannel& GridCommunicator::control() {
   return *control_;
 }
 void GridCommunicator::record_flight() {
-  parts_->host->record_flight();
-  parts_->rail->record_flight();
+  parts_->host_job->record_flight();
+  parts_->rail_job->record_flight();
 }
 PortStatistics GridCommunicator::port_statistics() const {
-  return parts_->rail->port_statistics();
+  return parts_->rail_job->port_statistics();
 }
 EndpointCounters GridCommunicator::counters() const {
-  return parts_->rail->counters();
+  return parts_->rail_job->counters();
 }
 Shares GridCommunicator::learnt_shares(std::uint32_t) const {
   return {};
 }
 std::uint32_t GridCommunicator::flows() const {
-  return parts_->rail->flows();
+  return parts_->rail_job->flows();
 }
 std::uint32_t GridCommunicator::behind(std::uint32_t) const {
   return 0;
 }
 
 Result<void> GridCommunicator::set_loss_target(double share) {
-  return parts_->rail->set_loss_target(share);
+  return parts_->rail_job->set_loss_target(share);
 }
 
 void GridCommunicator::poll(Duration wait) {
@@ -192,8 +193,8 @@ Result<void> GridCommunicator::close(Duration deadline) {
     return closed;
   };
   // Siblings that need this rank for their rails' data ask in the host.
-  auto rail = close_part(*parts_->rail, parts_->rail_ranks());
-  auto host = close_part(*parts_->host, parts_->host_ranks());
+  auto rail = close_part(*parts_->rail_job, parts_->rail_ranks());
+  auto host = close_part(*parts_->host_job, parts_->host_ranks());
   return rail ? host : rail;
 }
 

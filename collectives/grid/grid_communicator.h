@@ -58,7 +58,7 @@
 #include "collectives/communicator.h"
 #include "collectives/grid/grid_calls.h"
 #include "collectives/grid/grid_connection.h"
-#include "collectives/grid/grid_parts.h"
+#include "collectives/grid/live_parts.h"
 
 namespace tarpon::grid {
 
@@ -111,7 +111,7 @@ class GridCommunicator final : public Communicator {
   Result<Report> run(const AllreduceArguments& arguments);
 
   const std::unique_ptr<ControlChannel> control_;
-  const std::unique_ptr<GridParts> parts_;
+  const std::unique_ptr<LiveParts> parts_;
   const std::vector<RankInfo> ranks_;
   const std::string hosts_;
   const std::string left_out_;

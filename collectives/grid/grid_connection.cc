@@ -74,12 +74,14 @@ class Forming {
     const PartOfGrid host{.watcher = watcher};
     const PartOfGrid rail{
         .siblings = parts_->layout.places(), .place = parts_->own_place(), .watcher = watcher};
-    if (auto made = connect(parts_->host, host_options(), host, parts_->host_ranks()); !made) {
+    if (auto made = connect(parts_->host_job, host_options(), host, parts_->host_ranks()); !made) {
       return fail(made.error());
     }
-    if (auto made = connect(parts_->rail, rail_options(), rail, parts_->rail_ranks()); !made) {
+    if (auto made = connect(parts_->rail_job, rail_options(), rail, parts_->rail_ranks()); !made) {
       return fail(made.error());
     }
+    parts_->host = parts_->host_job.get();
+    parts_->rail = parts_->rail_job.get();
     auto ranks = gather_ranks();
     if (!ranks) return fail(ranks.error());
     return GridConnection{std::move(control_), std::move(parts_), *std::move(ranks)};
@@ -149,7 +151,8 @@ class Forming {
     auto layout = GridLayout::decode(bytes->substr(0, world));
     if (!layout) return fail(layout.error());
     host_names_ = lines(bytes->substr(std::min(bytes->size(), world + 1)));
-    parts_ = std::make_unique<GridParts>(GridParts{*std::move(layout), self(), nullptr, nullptr});
+    parts_ = std::make_unique<LiveParts>(
+        LiveParts{{.layout = *std::move(layout), .self = self()}, nullptr, nullptr});
     return {};
   }
 
@@ -276,8 +279,8 @@ class Forming {
     const auto take = [&](const std::vector<RankInfo>& known, const std::vector<Rank>& numbers) {
       for (std::size_t i = 0; i < known.size(); ++i) ranks[numbers[i]] = known[i];
     };
-    take(parts_->host->ranks(), parts_->host_ranks());
-    take(parts_->rail->ranks(), parts_->rail_ranks());
+    take(parts_->host_job->ranks(), parts_->host_ranks());
+    take(parts_->rail_job->ranks(), parts_->rail_ranks());
     return ranks;
   }
 
@@ -315,7 +318,7 @@ class Forming {
   const CommunicatorOptions options_;
   std::unique_ptr<ControlChannel> control_;
   const Time deadline_;
-  std::unique_ptr<GridParts> parts_;
+  std::unique_ptr<LiveParts> parts_;
   std::vector<std::string> host_names_;
   std::shared_ptr<FileDescriptor> host_listener_, rail_listener_;
   std::vector<std::string> addresses_;  // of the hosts, then of the rails

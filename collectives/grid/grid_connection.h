@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/grid/grid_parts.h"
+#include "collectives/grid/live_parts.h"
 #include "collectives/options.h"
 #include "collectives/rank_info.h"
 #include "collectives/rendezvous/control.h"
@@ -19,7 +19,7 @@ using HostKey = std::function<std::string(Rank)>;
 
 struct GridConnection {
   std::unique_ptr<ControlChannel> control;  // of all ranks
-  std::unique_ptr<GridParts> parts;
+  std::unique_ptr<LiveParts> parts;
   /// By rank. On rank 0 complete. Elsewhere complete for the ranks of this host and this rail;
   /// others have their host's name.
   std::vector<RankInfo> ranks;

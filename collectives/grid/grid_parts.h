@@ -1,12 +1,10 @@
-// The communicators of one rank of a grid, and its place there.
+// The parts of a grid that one rank is in: its host and its rail, and its place there.
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <string>
 #include <vector>
 
-#include "collectives/driver/job_communicator.h"
+#include "collectives/driver/call_runner.h"
 #include "collectives/grid/grid_layout.h"
 
 namespace tarpon::grid {
@@ -15,8 +13,8 @@ namespace tarpon::grid {
 struct GridParts {
   GridLayout layout;
   Rank self = 0;
-  std::unique_ptr<JobCommunicator> host;  // the ranks of this host, by place
-  std::unique_ptr<JobCommunicator> rail;  // the ranks of this place, by host
+  CallRunner* host = nullptr;  // of the ranks of this host, by place
+  CallRunner* rail = nullptr;  // of the ranks of this place, by host
 
   std::uint32_t own_host() const { return layout.host_of(self); }
   std::uint32_t own_place() const { return layout.place_of(self); }
