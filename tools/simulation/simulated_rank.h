@@ -6,6 +6,7 @@
 #include <memory_resource>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "collectives/engine/engine.h"
@@ -90,6 +91,11 @@ class SimulatedRank {
   void break_port(Time now);
   bool runs() const { return engine_ != nullptr; }
   void abort(Time now) { engine_->abort(clock_.local(now)); }
+  /// Ends all of its calls, now and later, because `origin` has aborted the communicator.
+  void abort_for_good(Rank origin, const std::string& reason, Time now) {
+    engine_->abort_for_good(origin, reason, clock_.local(now));
+  }
+  const CallRules& rules() const { return engine_->rules(); }
 
   /// No more faults from now on; the clock keeps its drift and what it has jumped.
   void heal();
