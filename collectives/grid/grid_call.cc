@@ -1,9 +1,11 @@
 #include "collectives/grid/grid_call.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "collectives/engine/kernels/reduce.h"
+#include "collectives/engine/refusal.h"
 #include "collectives/grid/grid_tags.h"
 #include "transport/clock.h"
 
@@ -157,7 +159,20 @@ void GridCall::lose_host(Status status) {
   give_up();
 }
 
-/// Makes the next call of a stage. After a failure it is a refused one.
+/// Call `index` of a stage. After a failure, or where memory for it is refused, a refused one.
+CallArguments GridCall::next_call(Stage stage, std::uint64_t index) {
+  if (!report_.has_failed()) {
+    try {
+      return make(stage, index);
+    } catch (const std::bad_alloc&) {
+      const Refusal why = no_memory();
+      report_.fail(Status::aborted, why.reason, {parts_.self}, why.detail);
+    }
+  }
+  return AllreduceArguments{.refusal = "failed"};  // short enough to need no memory
+}
+
+/// Starts the next call of a stage.
 void GridCall::start(Stage stage, Time now) {
   if (now >= deadline_ && !report_.has_failed()) {
     report_.fail(Status::peer_late, AbortReason::given_up, {},
@@ -166,9 +181,7 @@ void GridCall::start(Stage stage, Time now) {
   }
   Progress& own = stages_[stage];
   const std::uint64_t index = own.started++;
-  CallArguments call = report_.has_failed()
-                           ? CallArguments(AllreduceArguments{.refusal = "the call has failed"})
-                           : make(stage, index);
+  CallArguments call = next_call(stage, index);
   call.tag = stage == scatter ? scatter_tag(tag_) : stage == rail ? tag_ : gather_tag(tag_);
   call.deadline = std::max<Duration>(deadline_ - now, 1ms);
   if (call.bound) call.bound = std::min(*call.bound, call.deadline);

@@ -80,7 +80,7 @@ class GridCall {
   void divide(void* sums, std::uint64_t elements, DataType type) const;
 
  private:
-  /// Call `index` of a stage, but for its tag and deadline.
+  /// Call `index` of a stage, but for its tag and deadline. Throws std::bad_alloc.
   virtual CallArguments make(Stage stage, std::uint64_t index) = 0;
   /// A call has ended with a result. Returns, of the rail, the elements that its report is about.
   virtual std::uint64_t note_end(Stage stage, std::uint64_t index) = 0;
@@ -103,6 +103,7 @@ class GridCall {
   bool take_ended(Stage stage, Time now);
   void note_failure(Stage stage, const Report& report, Time now);
   void lose_host(Status status);
+  CallArguments next_call(Stage stage, std::uint64_t index);
   void start(Stage stage, Time now);
 
   const GridParts& parts_;

@@ -18,7 +18,7 @@
 // and codec as asked; the stages in the host are exact, and their time comes on top. So a late rank
 // delays its own host alone. That host is late on its rails, and the other hosts keep the bound. A
 // bucket under a given bound is one chunk. A host is out for good when it has lost a rank, has been
-// late beyond a call's deadline, or is evicted on a rail (GridCalls): its ranks leave their rails
+// late beyond a call's deadline, or is evicted on a rail (GridEngine): its ranks leave their rails
 // and have no calls left. Exact calls of the other hosts then end as peer_left or peer_dead,
 // bounded ones go on without that host.
 //
@@ -31,7 +31,9 @@
 // number of the first chunk's call on the rail). Not there: runs, coded, contributors,
 // nonfinite_ranks.
 //
-// A call that ends without a result is the last one of its tag: later ones end as aborted.
+// A call that ends without a result is the last one of its tag: later ones end as aborted. A call
+// for which a rank has no memory ends as aborted on all ranks, at that one with
+// AbortReason::memory.
 //
 // Broadcast, all_gather and reduce_scatter: GridExchange says how. Barriers and resync() are
 // AllReduces. agree(): the rail's verdict first, then the worst of these in the host; masks of the

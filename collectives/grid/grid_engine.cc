@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <new>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -60,11 +61,13 @@ std::optional<Ending> loss_of(const std::optional<Abort>& heard) {
 
 // ---- calls
 
-std::shared_ptr<PendingCall> GridEngine::submit(const AllreduceArguments& arguments, Time now) {
+std::shared_ptr<PendingCall> GridEngine::submit(const AllreduceArguments& arguments,
+                                                Time now) noexcept {
   return submit_any(arguments, now);
 }
 
-std::shared_ptr<PendingCall> GridEngine::submit(const CollectiveArguments& arguments, Time now) {
+std::shared_ptr<PendingCall> GridEngine::submit(const CollectiveArguments& arguments,
+                                                Time now) noexcept {
   return submit_any(arguments, now);
 }
 
@@ -72,8 +75,15 @@ template <typename Arguments>
 std::shared_ptr<PendingCall> GridEngine::submit_any(const Arguments& arguments, Time now) {
   const auto last = last_.find(arguments.tag);
   const std::shared_ptr<GridCall> before = last == last_.end() ? nullptr : last->second;
-  const std::optional<Refusal> refused = refusal(arguments);
-  std::shared_ptr<GridCall> call = make(arguments, refused.has_value(), before, now);
+  std::optional<Refusal> refused;
+  std::shared_ptr<GridCall> call;
+  try {
+    refused = refusal(arguments);
+    call = make(arguments, refused.has_value(), before, now);
+  } catch (const std::bad_alloc&) {
+    refused = no_memory();
+    call = make(arguments, true, before, now);
+  }
   refuse_what_is_over(*call, arguments.tag);
   if (refused) call->refuse(Status::aborted, refused->reason, {parts_.self}, refused->detail);
   last_[arguments.tag] = call;
@@ -113,7 +123,7 @@ void GridEngine::refuse_what_is_over(GridCall& call, std::uint32_t tag) const {
   }
 }
 
-bool GridEngine::progress(Time now) {
+bool GridEngine::progress(Time now) noexcept {
   pass_aborts_on();
   bool ended = false;
   look_at_ = kNever;

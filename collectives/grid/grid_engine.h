@@ -34,14 +34,15 @@ class GridEngine {
   /// `parts` outlives it, and its communicators do until stop().
   explicit GridEngine(const GridParts& parts) : parts_(parts) {}
 
-  /// Throws std::bad_alloc. The call has not begun then. REQUIRES: a collective that a grid has
-  /// (GridExchange::is_there()).
-  std::shared_ptr<PendingCall> submit(const AllreduceArguments& arguments, Time now);
-  std::shared_ptr<PendingCall> submit(const CollectiveArguments& arguments, Time now);
+  /// Where memory for the call is refused, it takes its turn in its tag, and ends as aborted on all
+  /// ranks (AbortReason::memory). If that little more memory is refused too, the process ends.
+  /// REQUIRES: a collective that a grid has (GridExchange::is_there()).
+  std::shared_ptr<PendingCall> submit(const AllreduceArguments& arguments, Time now) noexcept;
+  std::shared_ptr<PendingCall> submit(const CollectiveArguments& arguments, Time now) noexcept;
 
   /// Does all that the ends of calls and the aborts of the communicators allow. Returns whether a
   /// call has ended.
-  bool progress(Time now);
+  bool progress(Time now) noexcept;
   /// When progress() may have something to do although nothing has changed; kNever: never.
   Time next_deadline() const { return look_at_; }
 

@@ -58,7 +58,9 @@ class SimulatedGrid {
     return sum;
   }
 
-  std::shared_ptr<PendingCall> submit(Rank rank, const AllreduceArguments& arguments) {
+  /// `arguments`: AllreduceArguments or CollectiveArguments.
+  template <typename Arguments>
+  std::shared_ptr<PendingCall> submit(Rank rank, const Arguments& arguments) {
     One& one = *ranks_[rank];
     auto call = one.engine.submit(arguments, now_);
     one.open.push_back(call);

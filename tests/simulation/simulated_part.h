@@ -94,7 +94,13 @@ class SimulatedPart {
       const CallChoice choice{.world = part.plan_.ranks,
                               .sharing = part.hosts_ ? &part.layout_ : nullptr};
       part.network_.advance_to(part.now_);
-      calls.push_back(rank.submit(choice.chosen(arguments), part.now_));
+      CallArguments call;
+      try {
+        call = choice.chosen(arguments);
+      } catch (const std::bad_alloc&) {
+        call = AllreduceArguments{.tag = arguments.tag, .refusal = AllreduceArguments::kNoMemory};
+      }
+      calls.push_back(rank.submit(call, part.now_));
       note_due();
       return calls.back();
     }

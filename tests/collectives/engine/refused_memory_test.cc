@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <filesystem>
@@ -16,6 +17,7 @@
 
 #include "collectives/driver/learnt_shares.h"
 #include "collectives/driver/rate_meter.h"
+#include "tests/simulation/simulated_grid.h"
 #include "tests/support/c_calls.h"
 #include "tests/support/live_job.h"
 #include "tests/support/simulated_job.h"
@@ -176,6 +178,64 @@ TEST(RefusedMemoryTest, tarpon_allreduce_start__takes_one_number_or_ends_the_pro
     const Ended ended =
         refuse_each([reason](int allocations) { return refuse_live(allocations, reason); });
     EXPECT_GT(ended.calls, 2);
+  }
+}
+
+/// One call of all ranks of a grid of 2x2 in virtual time. Rank 1 meets a refused allocation;
+/// `allocations` -1: it does not.
+struct GridRound {
+  std::array<std::shared_ptr<PendingCall>, 4> calls;
+  bool met = false;
+
+  GridRound(SimulatedGrid& grid, Collective what, std::uint32_t tag, int allocations) {
+    constexpr std::uint64_t kCount = 200;
+    std::array<std::vector<float>, 4> inputs, outputs;
+    for (const Rank rank : {Rank{0}, Rank{2}, Rank{3}, Rank{1}}) {
+      inputs[rank].assign(4 * kCount, 1);
+      outputs[rank].resize(4 * kCount);
+      AllreduceArguments sum;
+      CollectiveArguments other{.collective = what};
+      sum.input = other.input = inputs[rank].data();
+      sum.output = other.output = outputs[rank].data();
+      sum.count = other.count = kCount;
+      sum.tag = other.tag = tag;
+      if (rank == 1) allocations_left = allocations;
+      calls[rank] =
+          what == Collective::allreduce ? grid.submit(rank, sum) : grid.submit(rank, other);
+    }
+    met = std::exchange(allocations_left, -1) < 0 && allocations >= 0;
+    if (!grid.finish(20s)) ::_exit(kWrong);
+  }
+  bool all(Status status) const {
+    return std::all_of(calls.begin(), calls.end(),
+                       [&](const auto& call) { return call->report.status == status; });
+  }
+};
+
+/// In a process of its own.
+int refuse_in_grid(int allocations, Collective what) {
+  SimulatedGrid grid({});
+  if (!GridRound(grid, what, 0, -1).all(Status::complete)) return kWrong;
+  const GridRound second(grid, what, 0, allocations);
+  const bool refused = !second.all(Status::complete);
+  if (refused) {
+    const Report& report = second.calls[1]->report;
+    const bool for_memory = report.abort_reason == AbortReason::memory ||
+                            report.detail.find("no memory") != std::string::npos;
+    if (!second.met || !second.all(Status::aborted) || !for_memory) return kWrong;
+  }
+  const GridRound same_tag(grid, what, 0, -1), other_tag(grid, what, 1, -1);
+  if (!same_tag.all(refused ? Status::aborted : Status::complete)) return kWrong;
+  if (!other_tag.all(Status::complete)) return kWrong;
+  return refused ? kCallRefused : second.met ? kNotNeeded : kNothingRefused;
+}
+
+TEST(RefusedMemoryTest, grid__ends_the_call_on_all_ranks_or_the_process) {
+  for (const Collective what :
+       {Collective::allreduce, Collective::all_gather, Collective::reduce_scatter}) {
+    const Ended ended =
+        refuse_each([what](int allocations) { return refuse_in_grid(allocations, what); });
+    EXPECT_GT(ended.calls, ended.processes) << name(what);
   }
 }
 
