@@ -74,5 +74,20 @@ TEST(CliCheck, lossy_path__fails_with_its_figures) {
       << ended.out;
 }
 
+TEST(CliCheck, more_ranks_than_one_communicator_has__end_with_one_line) {
+  const char* const wanted =
+      "65 ranks: it probes each pair of at most 64: start one rank on each host, whose link its "
+      "ranks share";
+  for (const auto& arguments :
+       {std::vector<std::string>{"check", "--local-ranks", "65"},
+        {"check", "--rank", "3", "--world-size", "65", "--rendezvous", "tcp://127.0.0.1:1"}}) {
+    const Ended ended = run(tool(arguments));
+    EXPECT_EQ(ended.exit_code, 2);
+    EXPECT_EQ(ended.out, "");
+    EXPECT_EQ(count(ended.error, "\n"), 1u) << ended.error;
+    EXPECT_THAT(ended.error, HasSubstr(wanted));
+  }
+}
+
 }  // namespace
 }  // namespace tarpon::test::cli_check_test
