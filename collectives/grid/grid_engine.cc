@@ -16,7 +16,7 @@ namespace tarpon::grid {
 namespace {
 
 // An abort of a communicator of a grid says which rank of the grid has begun it: "@37 reason". One
-// of a host that is out: "!37 STATUS reason", with the number of the status.
+// of a host that is out says for which rank: "!37 STATUS reason", with the number of the status.
 std::string encode(const Abort& abort) {
   return fmt::format("@{} {}", abort.rank, abort.reason);
 }
@@ -155,7 +155,15 @@ void GridEngine::end(GridCall& call, Time now) {
   if (!result && over_.size() < kMostOver) over_.insert(report.tag);
   if (call.host_loss() == Status::complete || loss_ || stopped_) return;
   note_loss({call.host_loss(), report.blamed, report.detail});
-  if (call.lost_rail()) parts_.host->abort(encode(parts_.self, *loss_));
+  parts_.host->abort(encode(lost_rank(call), *loss_));
+}
+
+/// The rank for which this host is out.
+Rank GridEngine::lost_rank(const GridCall& call) const {
+  const Report& report = call.pending()->report;
+  if (call.lost_rail()) return parts_.self;
+  if (!report.blamed.empty()) return report.blamed.front();
+  return report.late_ranks.empty() ? parts_.self : report.late_ranks.front();
 }
 
 /// This rank's host is out.

@@ -5,9 +5,10 @@
 // in three steps at most. Each step carries the rank that has begun it.
 //
 // A host that has lost a rank for good, or was late for a bounded call beyond the deadline, is out:
-// so is one whose rank has lost its place on a rail, which that rank tells the others of its host
-// by an abort of their communicator alone. Each of its ranks leaves its rail, so that bounded calls
-// of the other hosts go on, and all its calls end alike. Where a call has ended without a result,
+// so is one whose rank has lost its place on a rail. A rank that learns it tells the others of its
+// host by an abort of their communicator alone. Each of its ranks leaves its rail, also one that
+// makes no call, so that bounded calls of the other hosts do not wait for it. All calls of the host
+// end alike. Where a call has ended without a result,
 // the ranks may have made different numbers of calls of its tag: that tag is over, and its later
 // calls end at once, on all ranks.
 //
@@ -68,6 +69,7 @@ class GridEngine {
   void refuse_what_is_over(GridCall& call, std::uint32_t tag) const;
   void end(GridCall& call, Time now);
   void pass_aborts_on();
+  Rank lost_rank(const GridCall& call) const;
   void note_loss(const Ending& loss);
   std::optional<Ending> ending() const;
 
