@@ -90,8 +90,8 @@ void SealedPort::transmit(std::span<TxPacket> packets) {
 
 /// Whether `packet` has a right tag and is new. Cuts the tag off.
 bool SealedPort::open(RxPacket& packet) {
-  if (packet.source >= options_.ranks || packet.length < TARPON_HEADER_BYTES + TARPON_TAG_BYTES ||
-      !is_keyed(packet.data)) {
+  if (packet.source >= options_.ranks || packet.source == options_.rank ||
+      packet.length < TARPON_HEADER_BYTES + TARPON_TAG_BYTES || !is_keyed(packet.data)) {
     ++forged_;
     return false;
   }

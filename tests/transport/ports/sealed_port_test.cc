@@ -172,6 +172,14 @@ TEST_P(SealedPortTest, forged__replayed__reflected__truncated__count_and_reach_n
   EXPECT_EQ(offer(1, late, 0), 1u) << "the packet itself still counts";
 }
 
+TEST_P(SealedPortTest, a_packet_to_all__is_forged_where_its_sender_gets_it) {
+  send(0, kAllRanks, 100, std::byte{1});
+  ASSERT_EQ(receive(1).size(), 1u);
+  wires_[0]->change = [this] { wires_[0]->add(wires_[1]->seen[0], 0); };
+  EXPECT_EQ(receive(0).size(), 0u);
+  EXPECT_EQ(counted(0).rx_forged, 1u);
+}
+
 TEST_P(SealedPortTest, forged_packets_of_far_numbers__leave_the_keys_in_place) {
   send(0, 1, 100, std::byte{1});
   ASSERT_EQ(receive(1).size(), 1u);
