@@ -2,12 +2,16 @@
 // none does.
 #include <fmt/format.h>
 
+#include <iterator>
+
 #include "tools/simulation/simulation.h"
 
 int main() {
   constexpr std::uint64_t kSeeds = 300;
-  for (std::uint64_t i = 0; i < 2 * kSeeds; ++i) {
-    const std::uint64_t seed = 1 + i / 2 + (i % 2 == 0 ? 0 : tarpon::kFirstSeedOfAlgorithms);
+  constexpr std::uint64_t kFirst[] = {0, tarpon::kFirstSeedOfAlgorithms,
+                                      tarpon::kFirstSeedOfSecrets, tarpon::kFirstSeedOfStrangers};
+  for (std::uint64_t i = 0; i < std::size(kFirst) * kSeeds; ++i) {
+    const std::uint64_t seed = 1 + i / std::size(kFirst) + kFirst[i % std::size(kFirst)];
     const tarpon::SimulationPlan plan = tarpon::plan_simulation(seed);
     const tarpon::SimulationResult result = tarpon::run_simulation(plan);
     if (result.violations.empty()) continue;
@@ -15,8 +19,8 @@ int main() {
     return 0;
   }
   fmt::print(
-      "no seed from 1 to {}, and none of as many that draw algorithms, finds the planted "
-      "defect: an oracle is blind\n",
+      "no seed from 1 to {}, and none of as many that draw algorithms, secrets or strangers, "
+      "finds the planted defect: an oracle is blind\n",
       kSeeds);
   return 1;
 }

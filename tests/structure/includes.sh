@@ -110,13 +110,14 @@ includes() {
         open["collectives/hosts"] = "tools/doctor tools/simulation"
         open["collectives/gloo"] = "tools/launch"
         open["collectives/flight"] = "tools/flight tools/job tests/tools/status"
-        open["collectives/membership"] = "tools/flight tools/job"
+        open["collectives/membership"] = "tools/flight tools/job tools/simulation"
         open["collectives/rendezvous"] = "tools/job tests/tools/flight"
         open["tools/testbed"] = ""  # no other top folder
         open["transport/ports"] = "collectives/driver collectives/membership tests/collectives" \
                                   " tools/doctor tools/job tools/simulation"
         open["transport/ports/uring"] = "collectives/driver tests/collectives tools/doctor"
         open["transport/ports/xdp"] = "collectives/driver tools/doctor"
+        open["transport/seal"] = "tools/simulation"
         open["transport/simulated"] = "tools/scale tools/simulation"
         # As tools/cmake/TarponInstall.cmake installs them.
         public_folder["xdp/base"]; public_folder["collectives/environment"]

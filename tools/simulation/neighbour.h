@@ -2,23 +2,44 @@
 // none of them. Private to the simulation's files.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "collectives/engine/engine.h"
+#include "tools/simulation/seal_ledger.h"
 #include "tools/simulation/simulation.h"
+#include "transport/job_key.h"
+#include "transport/rank_map.h"
 
 namespace tarpon {
 
-/// A job with as many ranks and the same options as the plan's, except for the cookie, and without
-/// faults. It makes two exact calls, one after the other.
+struct NeighbourOptions {
+  std::string name;
+  /// Its rank i has the address of our rank members[i].
+  std::vector<Rank> members;
+  std::uint32_t job = 0;  // cookie
+  std::uint64_t seed = 0;
+  tarpon_integrity integrity = TARPON_INTEGRITY_CRC32C;
+  std::uint32_t flows = 1;
+  bool multicast = false;
+  /// With a secret.
+  JobKey key = {};
+  SealLedger* ledger = nullptr;
+};
+
+/// A job with slots as those of the plan, and without faults. It makes two exact calls, one after
+/// the other.
 class Neighbour {
  public:
-  Neighbour(const SimulationPlan& plan, SimulatedNetwork& ours);
+  /// Called with each packet that it sends, and the numbers that we have for its ranks.
+  using Copy = std::function<void(Rank from, Rank to, std::span<const std::byte>)>;
+  Neighbour(const SimulationPlan& plan, const NeighbourOptions& options, Copy copy);
   ~Neighbour();
 
-  /// Delivers a packet of our job to the neighbour's rank `to`.
+  /// Delivers a packet from the address of our rank `from` to that of `to`, if both are members.
   void inject(Rank from, Rank to, std::span<const std::byte> packet);
 
   Time next_event() const;
@@ -26,16 +47,21 @@ class Neighbour {
 
   bool done() const;
 
-  /// Returns what is wrong; empty if its calls are done and right.
+  /// Returns what is wrong; empty if its calls are done and right, and its ports have handed on
+  /// what had a right tag alone.
   std::string judge() const;
 
  private:
   class Leak;
   void submit(Time now);
   bool over() const;
+  std::string judge_calls() const;
 
+  const NeighbourOptions options_;
+  const RankMap ranks_;
   SimulatedNetwork network_;
   std::unique_ptr<Leak> leak_;
+  std::size_t first_port_ = 0;  // of the ledger
   std::vector<std::unique_ptr<Port>> ports_;
   std::vector<std::unique_ptr<Engine>> engines_;
   std::vector<std::vector<float>> buffers_;

@@ -393,8 +393,45 @@ bool draw_multicast(std::uint64_t seed) {
 /// Draws the protection of packets. A tag follows the slot: a slot stays a multiple of 64 bytes.
 void draw_secret(SimulationPlan& plan) {
   Random random(plan.seed ^ 0x736563726574);
-  if (plan.seed < kFirstSeedOfSecrets || !random.chance(0.7)) return;
+  const bool drawn = random.chance(0.7);
+  if (plan.seed < kFirstSeedOfSecrets) return;
+  if (!drawn && plan.seed < kFirstSeedOfStrangers) return;
   plan.integrity = random.chance(0.5) ? TARPON_INTEGRITY_KEYED : TARPON_INTEGRITY_SEALED;
+}
+
+/// Draws what happens to keys: a part of the job, its successor, short-lived keys, a stranger. The
+/// faults are drawn.
+void draw_strangers(SimulationPlan& plan, const FaultSet& allowed) {
+  if (plan.seed < kFirstSeedOfStrangers) return;
+  Random random(plan.seed ^ 0x737472616e67);
+  const std::uint64_t all = ~std::uint64_t{0} >> (kMaskRanks - plan.ranks);
+  if (random.chance(0.7)) {
+    plan.part = random.next() & all;
+    while (std::popcount(plan.part) < 2) {
+      plan.part |= bit(static_cast<Rank>(random.below(plan.ranks)));
+    }
+  }
+  if (random.chance(0.6)) {
+    const bool shrinks = random.chance(0.5);
+    const std::uint64_t live = plan.loses_victim() ? all & ~bit(plan.victim) : all;
+    plan.successor = shrinks && std::popcount(live) > 1 ? live : all;
+  }
+  plan.same_cookie = random.chance(0.5);
+  plan.draws_stranger = true;
+  const double acts = static_cast<double>(10 + random.below(291)) / 1000;
+  if (random.chance(0.6) && allowed[static_cast<std::size_t>(FaultKind::hostile)]) {
+    plan.on.set(static_cast<std::size_t>(FaultKind::hostile));
+    plan.hostile = acts;
+  }
+  // All packets of a key may be lost, those of the next one too may not.
+  FaultSet others = plan.on;
+  for (const FaultKind harmless : {FaultKind::hostile, FaultKind::lies, FaultKind::duplicate,
+                                   FaultKind::reorder, FaultKind::drift, FaultKind::mismatch,
+                                   FaultKind::refuse, FaultKind::nonfinite, FaultKind::two_jobs}) {
+    others.reset(static_cast<std::size_t>(harmless));
+  }
+  const unsigned shift = 6 + static_cast<unsigned>(random.below(3));
+  if (others.none() && random.chance(0.7)) plan.packets_of_key_shift = shift;
 }
 
 bool draw_learnt_shares(std::uint64_t seed, std::uint32_t ranks) {
@@ -501,6 +538,7 @@ SimulationPlan plan_simulation(std::uint64_t seed, const FaultSet& allowed) {
   plan.missing = draw_missing(seed);
   draw_secret(plan);
   draw_faults(plan, allowed);
+  draw_strangers(plan, allowed);
   return plan;
 }
 
@@ -511,16 +549,28 @@ const char* describe_algorithms(const SimulationPlan& plan) {
   return plan.draws_algorithms ? " by any algorithm" : "";
 }
 
+std::string describe_strangers(const SimulationPlan& plan) {
+  if (!plan.draws_stranger) return "";
+  std::string text = fmt::format(", keys of {} packets", 1u << plan.packets_of_key_shift);
+  if (plan.part != 0) text += fmt::format(", part {:#x}", plan.part);
+  if (plan.successor != 0) {
+    text += fmt::format(", successor of {:#x} with {} cookie", plan.successor,
+                        plan.same_cookie ? "the same" : "another");
+  }
+  return text;
+}
+
 std::string describe(const SimulationPlan& plan) {
   return fmt::format(
       "seed {}: {} ranks, {} {} x {} calls{} of up to {} elements, slots of {} B {}, {}, skew {} "
       "us, "
-      "{} frames, {} B of receive buffer, {}, {} flows{}; {}; faults: {}",
+      "{} frames, {} B of receive buffer, {}, {} flows{}{}; {}; faults: {}",
       plan.seed, plan.ranks, plan.tags, plan.fresh_tags ? "sequences of fresh tags" : "tags",
       plan.calls_per_tag, describe_algorithms(plan), plan.most_elements, plan.slot_bytes,
       name(plan.integrity), describe_mode(plan), plan.skew / 1us, plan.frames, plan.receive_bytes,
       plan.gathers ? "gathering port" : "copying port", plan.flows,
-      plan.multicast ? " and multicast" : "", describe(plan.mechanisms), describe_faults(plan));
+      plan.multicast ? " and multicast" : "", describe_strangers(plan), describe(plan.mechanisms),
+      describe_faults(plan));
 }
 
 bool SimulationPlan::loses_long_bursts() const {

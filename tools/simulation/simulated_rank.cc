@@ -17,6 +17,8 @@ namespace {
 
 constexpr std::int64_t kMillion = 1'000'000;
 
+constexpr std::uint16_t kPart = 7;  // its communicator
+
 // The buckets of a plan hold 32 KiB at most.
 constexpr std::uint64_t kPieceBytes = 1 << 10;
 
@@ -84,7 +86,8 @@ Time RankClock::network(Time local) const {
 }
 
 SimulatedRank::SimulatedRank(const SimulationPlan& plan, SimulatedNetwork& network,
-                             SimulatedHosts* hosts, Rank rank, const SimulationHooks& hooks)
+                             SealLedger& ledger, SimulatedHosts* hosts, Rank rank,
+                             const SimulationHooks& hooks)
     : rank_(rank),
       network_(network),
       hosts_(hosts),
@@ -116,16 +119,21 @@ SimulatedRank::SimulatedRank(const SimulationPlan& plan, SimulatedNetwork& netwo
   }
   port = std::move(faulty);
   if (plan.has_secret()) {
-    SealOptions options{
-        .rank = rank, .ranks = plan.ranks, .encrypts = plan.integrity == TARPON_INTEGRITY_SEALED};
+    SealOptions options{.rank = rank,
+                        .ranks = plan.ranks,
+                        .encrypts = plan.integrity == TARPON_INTEGRITY_SEALED,
+                        .packets_of_key_shift = plan.packets_of_key_shift};
     options.key.fill(static_cast<std::byte>(plan.seed));
-    port = std::make_unique<SealedPort>(std::move(port), options);
+    port = std::make_unique<SealedPort>(std::move(port), options,
+                                        ledger.next_port(seal::fastest_library()));
+    sealed_ = port.get();
   }
   port_ = std::make_unique<WatchedPort>(
       std::move(port), broken_, [this](std::span<const RxPacket> packets) { watch(packets); });
+  if (plan.part != 0) lines_ = std::make_unique<PortLines>(std::move(port_), plan.ranks);
   options_.endpoint.rank = rank;
   options_.endpoint.world_size = plan.ranks;
-  options_.endpoint.job = 0x7a11;
+  options_.endpoint.job = kCookie;
   options_.endpoint.integrity =
       plan.has_secret() ? TARPON_INTEGRITY_KEYED : TARPON_INTEGRITY_CRC32C;
   options_.endpoint.initial_credit = initial_credit(plan);
@@ -142,6 +150,24 @@ SimulatedRank::SimulatedRank(const SimulationPlan& plan, SimulatedNetwork& netwo
   restart();
   // A process that starts again shares nothing with the ranks of the job.
   if (hosts_ != nullptr) engine_->host_calls().share(*hosts_->of(rank));
+  if ((plan.part & bit(rank)) != 0) open_part(plan.part);
+}
+
+/// Splits a communicator off, as Communicator::split() does.
+void SimulatedRank::open_part(std::uint64_t members) {
+  std::vector<Rank> ranks;
+  for (Rank rank = 0; rank < options_.endpoint.world_size; ++rank) {
+    if ((members & bit(rank)) != 0) ranks.push_back(rank);
+  }
+  part_.reset(new Part{lines_->open(kPart, ranks), RankMap(ranks), nullptr});
+  EngineOptions options = options_;
+  options.endpoint.rank = part_->ranks.own(rank_);
+  options.endpoint.world_size = static_cast<std::uint16_t>(ranks.size());
+  options.endpoint.communicator = kPart;
+  options.endpoint.recorder = nullptr;
+  options.endpoint.multicast = false;
+  options.piece_bytes = EngineOptions{}.piece_bytes;
+  part_->engine = std::make_unique<Engine>(options, *part_->line);
 }
 
 void* ScarceMemory::do_allocate(std::size_t bytes, std::size_t alignment) {
@@ -176,7 +202,8 @@ Time SimulatedRank::awake(Time at) const {
 Time SimulatedRank::next_event() const {
   if (const auto until = work_.until()) return *until;
   if (engine_->pieces().any()) return network_.now();
-  const Time own = std::min(engine_->next_deadline(), faults_->next_release());
+  Time own = std::min(engine_->next_deadline(), faults_->next_release());
+  if (part_) own = std::min(own, part_->engine->next_deadline());
   const Time rung = hosts_ == nullptr ? kNever : hosts_->rung_at(rank_);
   return std::min({network_.next_arrival(rank_), clock_.network(own), rung});
 }
@@ -191,10 +218,22 @@ void SimulatedRank::run(Time now) {
   hosts::HostCalls& shared = engine_->host_calls();
   shared.wake();
   do {
-    while (engine_->progress(local)) {
+    while (progress(local)) {
     }
   } while (!shared.fall_asleep());
   work_.start(*engine_, now, local);
+}
+
+/// The job's engine comes first: its line receives for both.
+bool SimulatedRank::progress(Time local) {
+  bool moved = engine_->progress(local);
+  if (part_ && part_->engine->progress(local)) moved = true;
+  return moved;
+}
+
+std::shared_ptr<PendingCall> SimulatedRank::submit_to_part(const CallArguments& arguments,
+                                                           Time now) {
+  return part_->engine->submit(arguments, clock_.local(now));
 }
 
 std::shared_ptr<PendingCall> SimulatedRank::submit(const CallArguments& arguments, Time now) {
@@ -223,6 +262,9 @@ std::optional<DropReason> SimulatedRank::refusal(const RxPacket& packet) const {
     case TARPON_HEADER_OK:
       break;
   }
+  if (part_ && header.communicator == kPart && part_->ranks.own(packet.source) != kUnknownRank) {
+    return std::nullopt;  // it goes to the part
+  }
   const bool foreign =
       header.sender >= own.world_size || header.sender == rank_ || header.sender != packet.source;
   if (foreign || (dead_ >> header.sender & 1) != 0) return DropReason::sender;
@@ -239,6 +281,7 @@ std::optional<DropReason> SimulatedRank::refusal(const RxPacket& packet) const {
 }
 
 void SimulatedRank::watch(std::span<const RxPacket> packets) {
+  received_ += packets.size();
   for (const RxPacket& packet : packets) {
     if (const auto reason = refusal(packet)) ++to_refuse_[*reason];
   }
@@ -246,14 +289,12 @@ void SimulatedRank::watch(std::span<const RxPacket> packets) {
 
 void SimulatedRank::peer_dead(Rank rank, Time now) {
   dead_ |= bit(rank);
-  engine_->learn({.rank = rank, .standing = Standing::dead, .evidence = "its process has crashed"},
-                 clock_.local(now));
+  learn({.rank = rank, .standing = Standing::dead, .evidence = "its process has crashed"}, now);
 }
 
 void SimulatedRank::evicted(Rank rank, Time now) {
   if (rank != rank_) dead_ |= bit(rank);
-  engine_->learn({.rank = rank, .standing = Standing::evicted, .evidence = "by the plan"},
-                 clock_.local(now));
+  learn({.rank = rank, .standing = Standing::evicted, .evidence = "by the plan"}, now);
 }
 
 void SimulatedRank::peer_left(Rank rank, const std::vector<NextNumber>& next_numbers, Time now) {
@@ -264,12 +305,22 @@ void SimulatedRank::peer_left(Rank rank, const std::vector<NextNumber>& next_num
 
 void SimulatedRank::peer_gone(Rank rank, Time now) {
   dead_ |= bit(rank);
-  engine_->learn({.rank = rank, .standing = Standing::left}, clock_.local(now));
+  learn({.rank = rank, .standing = Standing::left}, now);
+}
+
+/// Tells all its engines.
+void SimulatedRank::learn(Fact fact, Time now) {
+  const Time local = clock_.local(now);
+  engine_->learn(fact, local);
+  if (!part_ || part_->ranks.own(fact.rank) == kUnknownRank) return;
+  fact.rank = part_->ranks.own(fact.rank);
+  part_->engine->learn(fact, local);
 }
 
 void SimulatedRank::crash() {
   crashed_ = counters();
   work_.drop();
+  part_.reset();
   engine_.reset();
 }
 
@@ -280,7 +331,7 @@ void SimulatedRank::break_port(Time now) {
 
 void SimulatedRank::restart() {
   broken_ = false;
-  engine_ = std::make_unique<Engine>(options_, *port_);
+  engine_ = std::make_unique<Engine>(options_, port_of_job());
   if (usual_ > Duration::zero()) learn_usual();
 }
 
@@ -306,6 +357,12 @@ void SimulatedRank::learn_usual() {
       }
     }
   }
+}
+
+SimulatedRank::PortCounts SimulatedRank::port_counts() const {
+  if (sealed_ == nullptr) return {.received = received_};
+  const PortStatistics counted = sealed_->statistics();
+  return {.received = received_, .forged = counted.rx_forged, .replayed = counted.rx_replayed};
 }
 
 EndpointCounters SimulatedRank::counters() const {

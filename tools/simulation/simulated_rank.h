@@ -10,12 +10,18 @@
 #include <vector>
 
 #include "collectives/engine/engine.h"
+#include "tools/simulation/seal_ledger.h"
 #include "tools/simulation/simulated_hosts.h"
 #include "tools/simulation/simulated_work.h"
 #include "tools/simulation/simulation.h"
+#include "transport/ports/port_lines.h"
 #include "transport/random.h"
+#include "transport/rank_map.h"
 
 namespace tarpon {
+
+/// Of the job, in its packets.
+inline constexpr std::uint32_t kCookie = 0x7a11;
 
 /// A monotonic clock with drift and one jump forward, against the network's time.
 class RankClock {
@@ -53,9 +59,10 @@ class ScarceMemory : public std::pmr::memory_resource {
 
 class SimulatedRank {
  public:
-  /// `hosts`: where the ranks are; null: each has a host of its own.
-  SimulatedRank(const SimulationPlan& plan, SimulatedNetwork& network, SimulatedHosts* hosts,
-                Rank rank, const SimulationHooks& hooks);
+  /// `ledger`: of sealed packets; this rank is its next port, if the job has a secret. `hosts`:
+  /// where the ranks are; null: each has a host of its own.
+  SimulatedRank(const SimulationPlan& plan, SimulatedNetwork& network, SealLedger& ledger,
+                SimulatedHosts* hosts, Rank rank, const SimulationHooks& hooks);
   ~SimulatedRank();
 
   /// The earliest time from `now` on at which the rank gets to run. A paused rank does not run, and
@@ -69,6 +76,10 @@ class SimulatedRank {
   void run(Time now);
 
   std::shared_ptr<PendingCall> submit(const CallArguments& arguments, Time now);
+  /// Whether it has an engine in SimulationPlan::part.
+  bool has_part() const { return part_ != nullptr; }
+  /// REQUIRES: has_part().
+  std::shared_ptr<PendingCall> submit_to_part(const CallArguments& arguments, Time now);
   /// Whether another rank has ended the next call of `tag`, as far as this one has heard.
   bool behind(std::uint32_t tag) const { return engine_->behind(tag) > 0; }
   /// Tells the rank, as the control mesh does, that `rank` is dead.
@@ -100,6 +111,11 @@ class SimulatedRank {
   /// No more faults from now on; the clock keeps its drift and what it has jumped.
   void heal();
 
+  struct PortCounts {
+    std::uint64_t received = 0;              // handed on to its engines
+    std::uint64_t forged = 0, replayed = 0;  // PortStatistics
+  };
+  PortCounts port_counts() const;
   /// Includes the counters of a crashed engine.
   EndpointCounters counters() const;
   /// Counts of received packets that the endpoint has to refuse whatever its state: `dropped`, for
@@ -112,7 +128,18 @@ class SimulatedRank {
   Duration worked() const { return work_.total() + work_.pieces() * period_; }
 
  private:
+  /// Of the communicator that is split from the job.
+  struct Part {
+    std::unique_ptr<PortLine> line;
+    RankMap ranks;
+    std::unique_ptr<Engine> engine;
+  };
+
   Time awake(Time at) const;
+  void open_part(std::uint64_t members);
+  bool progress(Time local);
+  void learn(Fact fact, Time now);
+  Port& port_of_job() { return lines_ ? static_cast<Port&>(lines_->first()) : *port_; }
   void learn_usual();
   std::optional<DropReason> refusal(const RxPacket& packet) const;
   void watch(std::span<const RxPacket> packets);
@@ -127,14 +154,18 @@ class SimulatedRank {
   const Duration usual_;         // SimulationPlan::usual
   const std::uint64_t longest_;  // bytes of a bucket
   EngineOptions options_;
-  FaultPort* faults_ = nullptr;  // inside of port_
-  bool broken_ = false;          // port_
-  std::unique_ptr<Port> port_;
-  std::unique_ptr<Engine> engine_;  // null after a crash
-  SimulatedWork work_;              // of the engine
-  EndpointCounters crashed_;        // of the engine before
-  std::uint64_t dead_ = 0;          // ranks that this one considers dead
+  FaultPort* faults_ = nullptr;       // inside of port_
+  Port* sealed_ = nullptr;            // the same; null: the job has no secret
+  bool broken_ = false;               // port_
+  std::unique_ptr<Port> port_;        // null: lines_ has it
+  std::unique_ptr<PortLines> lines_;  // of a job from which a communicator is split
+  std::unique_ptr<Engine> engine_;    // null after a crash
+  std::unique_ptr<Part> part_;        // null: it is in none, or after a crash
+  SimulatedWork work_;                // of the engine
+  EndpointCounters crashed_;          // of the engine before
+  std::uint64_t dead_ = 0;            // ranks that this one considers dead
   EndpointCounters to_refuse_;
+  std::uint64_t received_ = 0;
 };
 
 }  // namespace tarpon

@@ -3,15 +3,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
+#include "collectives/membership/membership.h"
 #include "tools/simulation/hostile.h"
 #include "tools/simulation/leaving.h"
 #include "tools/simulation/neighbour.h"
+#include "tools/simulation/part_calls.h"
+#include "tools/simulation/seal_ledger.h"
 #include "tools/simulation/simulated_call.h"
 #include "tools/simulation/simulated_hosts.h"
 #include "tools/simulation/simulated_rank.h"
+#include "tools/simulation/stranger.h"
 #include "tools/simulation/traffic.h"
+#include "transport/random.h"
 #include "transport/rank_mask.h"
 
 namespace tarpon {
@@ -51,6 +57,8 @@ class Simulation {
   void drain();
   void run_rank(Rank rank);
   void note_ended(Rank rank);
+  void add_other_job();
+  void add_successor();
   void add_packets(Rank from, Rank to, std::span<const std::byte> packet);
   Time due_at(const SimulatedCall& call, Rank rank) const;
   void submit_due(Rank rank);
@@ -72,17 +80,21 @@ class Simulation {
   void end_by_broken_port();
   void restart();
   void heal();
+  void judge_seals();
   void count();
 
   const SimulationPlan plan_;
+  SealLedger ledger_;
   SimulatedNetwork network_;
-  std::unique_ptr<SimulatedHosts> hosts_;  // null: each rank has a host of its own
-  std::unique_ptr<Neighbour> neighbour_;
+  std::unique_ptr<SimulatedHosts> hosts_;               // null: each rank has a host of its own
+  std::vector<std::unique_ptr<Neighbour>> neighbours_;  // the other job, and the successor
   Hostile hostile_;
   Hostile liar_;
+  Stranger stranger_;
   PlannedTraffic traffic_;
   std::vector<std::unique_ptr<SimulatedRank>> ranks_;
   Leaving leaving_;
+  PartCalls part_;
   std::vector<SimulatedCall> calls_;
   std::vector<std::byte> reborn_;  // the buffer of a new incarnation's call
   std::vector<bool> told_;         // by rank: of the crash
@@ -102,28 +114,77 @@ Simulation::Simulation(const SimulationPlan& plan, const SimulationHooks& hooks)
       hosts_(plan.host_place_bytes == 0 ? nullptr
                                         : std::make_unique<SimulatedHosts>(
                                               plan.layout(), plan.host_place_bytes, plan.seed)),
-      neighbour_(has(plan.on, FaultKind::two_jobs) ? std::make_unique<Neighbour>(plan, network_)
-                                                   : nullptr),
-      hostile_(plan.seed, plan.hostile, plan.ranks),
+      hostile_(plan.seed, plan.draws_stranger ? 0 : plan.hostile, plan.ranks),
       liar_(plan.seed, plan.lies, plan.ranks, plan.lie_group),
+      stranger_(plan.seed, plan.draws_stranger ? plan.hostile : 0, plan.ranks),
       traffic_(plan_, hooks,
                [this](Rank from, Rank to, std::span<const std::byte> packet) {
                  add_packets(from, to, packet);
                }),
       leaving_(plan_, ranks_),
+      part_(plan_, ranks_),
       calls_(plan_calls(plan)),
       told_(plan.ranks),
       told_out_(plan.ranks) {
   network_.watch(&traffic_);
   for (Rank rank = 0; rank < plan.ranks; ++rank) {
-    ranks_.push_back(std::make_unique<SimulatedRank>(plan_, network_, hosts_.get(), rank, hooks));
+    ranks_.push_back(
+        std::make_unique<SimulatedRank>(plan_, network_, ledger_, hosts_.get(), rank, hooks));
   }
+  if (has(plan.on, FaultKind::two_jobs)) add_other_job();
 }
 
-/// Injects the packets that come with `packet`: a copy for the neighbour, and forged twins.
+void Simulation::add_other_job() {
+  neighbours_.push_back(std::make_unique<Neighbour>(
+      plan_,
+      NeighbourOptions{.name = "the other job",
+                       .members = RankMap::of_job(plan_.ranks).members(),
+                       .job = kCookie + 1,
+                       .seed = plan_.seed ^ 0x6e626f72},
+      [this](Rank from, Rank to, std::span<const std::byte> packet) {
+        network_.inject(from, to, packet);
+      }));
+}
+
+/// Makes the job that takes the place of this one. Packets of this one still reach it.
+void Simulation::add_successor() {
+  const std::uint64_t live =
+      plan_.loses_victim() ? plan_.successor & ~bit(plan_.victim) : plan_.successor;
+  const ShrinkPlan plan{.members = plan_.successor,
+                        .planner = static_cast<Rank>(std::countr_zero(live))};
+  NeighbourOptions options{.name = "the successor",
+                           .members = std::vector<Rank>(std::popcount(plan.members)),
+                           .job = plan_.same_cookie ? kCookie : kCookie + 2,
+                           .seed = plan_.seed ^ 0x737563636573,
+                           .integrity = plan_.integrity,
+                           .flows = plan_.flows,
+                           .multicast = plan_.multicast,
+                           .ledger = &ledger_};
+  for (Rank rank = 0; rank < plan_.ranks; ++rank) {
+    if ((plan.members & bit(rank)) != 0) options.members[plan.new_rank(rank)] = rank;
+  }
+  Random random(options.seed);  // in place of getrandom()
+  for (std::byte& one : options.key) one = static_cast<std::byte>(random.next());
+  const auto copy = [this, at = neighbours_.size()](Rank from, Rank to,
+                                                    std::span<const std::byte> packet) {
+    Neighbour& successor = *neighbours_[at];
+    network_.inject(from, to, packet);
+    const auto send = [&](const StrangerPacket* one) {
+      if (one != nullptr) successor.inject(one->from, one->to, one->bytes);
+    };
+    if (plan_.hostile > 0) send(stranger_.recall());
+    send(stranger_.read(from, to, packet));
+  };
+  neighbours_.push_back(std::make_unique<Neighbour>(plan_, options, copy));
+}
+
+/// Injects the packets that come with `packet`: copies for other jobs, and what strangers make.
 void Simulation::add_packets(Rank from, Rank to, std::span<const std::byte> packet) {
-  if (neighbour_) neighbour_->inject(from, to, packet);
+  for (const auto& neighbour : neighbours_) neighbour->inject(from, to, packet);
   if (healed_) return;
+  if (const StrangerPacket* const one = stranger_.read(from, to, packet)) {
+    network_.inject(one->from, one->to, one->bytes);
+  }
   for (Hostile* const forger : {&hostile_, &liar_}) {
     const std::span<const std::byte> twin = forger->twin(to, packet);
     if (!twin.empty()) network_.inject(from, to, twin);
@@ -136,6 +197,7 @@ Time Simulation::due_at(const SimulatedCall& call, Rank rank) const {
 
 void Simulation::submit_due(Rank rank) {
   if (!makes_calls(rank)) return;  // a new incarnation has a call of its own
+  part_.submit_due(rank, now_);
   for (SimulatedCall& call : calls_) {
     if (call.pending[rank] || !call.takes_part(rank) || due_at(call, rank) > now_) continue;
     call.submitted[rank] = now_;
@@ -151,6 +213,7 @@ Time Simulation::next_action(Rank rank) const {
   Time next = kNever;
   if (!aborted_ && rank == plan_.victim) next = plan_.abort_at;
   if (!makes_calls(rank)) return next;
+  next = std::min(next, part_.next(rank));
   for (const SimulatedCall& call : calls_) {
     const bool due = !call.pending[rank] && call.takes_part(rank);
     if (due) next = std::min(next, due_at(call, rank));
@@ -289,11 +352,17 @@ void Simulation::restart() {
 Time Simulation::next_event() const {
   Time next = std::min(network_.next_crossing(), next_news());
   for (Rank rank = 0; rank < plan_.ranks; ++rank) next = std::min(next, wake(rank, now_ + 1ns));
-  return neighbour_ ? std::min(next, neighbour_->next_event()) : next;
+  for (const auto& neighbour : neighbours_) next = std::min(next, neighbour->next_event());
+  return next;
 }
 
 bool Simulation::done() const {
-  if (neighbour_ && !neighbour_->done()) return false;
+  for (const auto& neighbour : neighbours_) {
+    if (!neighbour->done()) return false;
+  }
+  for (Rank rank = 0; rank < plan_.ranks; ++rank) {
+    if (!part_.done(rank, makes_calls(rank))) return false;
+  }
   if (next_news() != kNever || !leaving_.over()) return false;
   return std::all_of(calls_.begin(), calls_.end(), [this](const SimulatedCall& call) {
     if (call.live && !healed_) return true;
@@ -321,7 +390,7 @@ void Simulation::run_all() {
   for (Rank rank = 0; rank < plan_.ranks; ++rank) {
     if (wake(rank, now_) <= now_) run_rank(rank);
   }
-  if (neighbour_) neighbour_->run(now_);
+  for (const auto& neighbour : neighbours_) neighbour->run(now_);
 }
 
 /// Goes on to the next event. Returns false if there is none until `limit`, or too many have been.
@@ -363,6 +432,8 @@ void Simulation::heal() {
   aborted_ = true;  // an abort that is not due yet is a fault like the others
   network_.heal();
   traffic_.heal();
+  part_.heal(live_from_);
+  if (plan_.successor != 0) add_successor();
   for (const auto& rank : ranks_) rank->heal();
 }
 
@@ -390,21 +461,38 @@ SimulationResult Simulation::run() {
   if (leaving_.in_vain() && !plan_.deadlines_may_pass() && !leaving_.waited_for_bounds(calls_)) {
     result_.violations.push_back("close() took its whole deadline");
   }
-  if (traffic_.repeated_numbers() > 0) {
-    result_.violations.push_back(
-        fmt::format("{} packets have the number of an earlier one", traffic_.repeated_numbers()));
-  }
-  if (neighbour_ && !neighbour_->judge().empty()) {
-    result_.violations.push_back(neighbour_->judge());
+  judge_seals();
+  part_.judge(result_);
+  for (const auto& neighbour : neighbours_) {
+    if (const std::string wrong = neighbour->judge(); !wrong.empty()) {
+      result_.violations.push_back(wrong);
+    }
   }
   count();
   return std::move(result_);
+}
+
+/// No nonce may come twice under a key, and a port hands on what it has opened alone.
+void Simulation::judge_seals() {
+  if (!plan_.has_secret()) return;
+  if (const std::string wrong = ledger_.wrong(); !wrong.empty()) {
+    result_.violations.push_back(wrong);
+  }
+  for (Rank rank = 0; rank < plan_.ranks; ++rank) {
+    const std::uint64_t got = ranks_[rank]->port_counts().received, opened = ledger_.opened(rank);
+    if (got == opened) continue;
+    result_.violations.push_back(
+        fmt::format("rank {} got {} packets, and {} of them had a right tag", rank, got, opened));
+  }
 }
 
 void Simulation::count() {
   for (Rank number = 0; number < plan_.ranks; ++number) {
     const SimulatedRank* rank = ranks_[number].get();
     result_.packets += rank->port().statistics().tx_packets;
+    const SimulatedRank::PortCounts counted = rank->port_counts();
+    result_.forged += counted.forged;
+    result_.replayed += counted.replayed;
     const FaultStatistics& faults = rank->port().faults();
     result_.faults.lost += faults.lost;
     result_.faults.duplicated += faults.duplicated;

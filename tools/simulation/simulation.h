@@ -21,6 +21,7 @@
 #include "transport/counters.h"
 #include "transport/endpoint.h"
 #include "transport/ports/fault_port.h"
+#include "transport/ports/sealed_port.h"
 #include "transport/recorder.h"
 #include "transport/simulated/fabric.h"
 #include "transport/simulated/simulated_port.h"
@@ -88,6 +89,10 @@ inline constexpr std::uint64_t kFirstSeedOfBoundedGathers = 60'000'000;
 /// ones may change nothing.
 inline constexpr std::uint64_t kFirstSeedOfSecrets = 70'000'000;
 
+/// Seeds from here on have a secret in all plans; most have a part and a successor of the job, and
+/// a stranger in place of the forger of FaultKind::hostile (stranger.h).
+inline constexpr std::uint64_t kFirstSeedOfStrangers = 80'000'000;
+
 /// What a seed stands for; printed so that a failure explains itself.
 struct SimulationPlan {
   std::uint64_t seed = 0;
@@ -97,6 +102,15 @@ struct SimulationPlan {
   bool has_secret() const { return integrity != TARPON_INTEGRITY_CRC32C; }
   /// Of a full packet: payload, and its tag if there is one.
   std::uint32_t payload_bytes() const { return slot_bytes + (has_secret() ? TARPON_TAG_BYTES : 0); }
+  /// With a secret: SealOptions::packets_of_key_shift.
+  unsigned packets_of_key_shift = SealOptions{}.packets_of_key_shift;
+  /// The ranks of a communicator that is split from the job; 0: none is.
+  std::uint64_t part = 0;
+  /// The ranks of a job that takes the place of this one when its faults are over, as shrink() and
+  /// rejoin() make it; 0: none does.
+  std::uint64_t successor = 0;
+  bool same_cookie = false;     // of the successor: its key alone is another one
+  bool draws_stranger = false;  // `hostile` is that of a Stranger
   std::uint32_t tags = 1;
   std::uint32_t calls_per_tag = 1;
   std::uint64_t most_elements = 1;
@@ -238,6 +252,8 @@ struct SimulationResult {
   std::array<std::uint64_t, kAbortReasons> abort_reasons{};  // of the aborted ones
   EndpointCounters counters;  // of all ranks; only `dropped` is summed
   FaultStatistics faults;
+  std::uint64_t forged = 0, replayed = 0;     // PortStatistics, of all ranks
+  std::array<std::uint64_t, 2> part_calls{};  // of SimulationPlan::part: others, complete ones
 };
 
 /// Runs the plan. The oracles:
@@ -251,7 +267,10 @@ struct SimulationResult {
 ///   status has a reason among the faults, and blames only the victim where only it can be at
 ///   fault;
 ///   calls after healing are complete;
-///   another job on the same network gets its own results;
+///   another job on the same network, and one that takes the place of this one, get their own
+///   results, and so does a communicator that is split from the job;
+///   no nonce comes twice under a key (seal_ledger.h); packets that no rank has sealed, and those
+///   that come again, change nothing but a counter;
 ///   agrees with the schedule and with the loss by range;
 ///   after a crash or an eviction exact calls end as peer_dead or evicted, those made later at
 ///   once, and bounded ones go on with the others alone; whatever comes of that rank is refused,

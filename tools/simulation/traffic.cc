@@ -1,13 +1,9 @@
 #include "tools/simulation/traffic.h"
 
-#include <cstddef>
-#include <cstring>
-
 namespace tarpon {
 
 SimulatedTraffic::Route PlannedTraffic::route(Time now, Rank from, Rank to,
                                               std::span<const std::byte> packet) {
-  if (plan_.has_secret()) note_number(from, to, packet);
   if (from == plan_.victim && left_) {
     if (*left_ == 0) return {.lost = "crashed"};
     --*left_;
@@ -23,12 +19,6 @@ SimulatedTraffic::Route PlannedTraffic::route(Time now, Rank from, Rank to,
   if ((outwards || inwards) && plan_.cut.contains(now)) return {.lost = "cut"};
   if (to == plan_.victim && plan_.jam.contains(now)) return {.not_before = plan_.jam.to};
   return {};
-}
-
-void PlannedTraffic::note_number(Rank from, Rank to, std::span<const std::byte> packet) {
-  std::uint32_t check = 0;
-  std::memcpy(&check, packet.data() + offsetof(tarpon_header, check), sizeof check);
-  if (!numbers_.insert({from, to, check}).second) ++repeated_numbers_;
 }
 
 }  // namespace tarpon

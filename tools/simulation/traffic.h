@@ -5,8 +5,6 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <set>
-#include <tuple>
 
 #include "tools/simulation/simulation.h"
 
@@ -26,10 +24,6 @@ class PlannedTraffic : public SimulatedTraffic {
   }
   void heal() { healed_ = true; }
 
-  /// Packets with a tag whose number one of the same direction had before: their keys would be
-  /// lost.
-  std::uint64_t repeated_numbers() const { return repeated_numbers_; }
-
   /// Lets the victim send `packets` packets more. Healing does not bring it back.
   void crash(std::uint32_t packets) { left_ = packets; }
   /// From now on no packet reaches the victim either.
@@ -37,8 +31,6 @@ class PlannedTraffic : public SimulatedTraffic {
   void restart() { left_.reset(), deaf_ = false; }
 
  private:
-  void note_number(Rank from, Rank to, std::span<const std::byte> packet);
-
   const SimulationPlan& plan_;
   decltype(SimulationHooks::event) event_;
   Copy copy_;
@@ -46,8 +38,6 @@ class PlannedTraffic : public SimulatedTraffic {
   bool healed_ = false;
   std::optional<std::uint32_t> left_;  // packets until it is dead
   bool deaf_ = false;
-  std::set<std::tuple<Rank, Rank, std::uint32_t>> numbers_;  // of packets with tags
-  std::uint64_t repeated_numbers_ = 0;
 };
 
 }  // namespace tarpon

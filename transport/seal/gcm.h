@@ -40,8 +40,8 @@ class GcmKey {
                        std::span<std::byte> payload, const Tag& tag) = 0;
 
   /// Whether `tag` is that of authenticate(). Takes the same time for all wrong tags.
-  bool verify(const Nonce& nonce, std::span<const std::byte> header,
-              std::span<const std::byte> payload, const Tag& tag);
+  virtual bool verify(const Nonce& nonce, std::span<const std::byte> header,
+                      std::span<const std::byte> payload, const Tag& tag);
 };
 
 /// A library that makes keys. Outlives them.

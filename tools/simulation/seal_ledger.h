@@ -1,0 +1,62 @@
+// Enters what sealed ports do with keys and nonces: of all jobs and communicators of a simulation,
+// or of a live test. A nonce that comes twice under a key gives the key away; a port that takes a
+// packet which no other port has sealed, or one packet twice, is deceived.
+//
+// It sees the key and the nonce that the cipher gets, not those that a packet shows.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "transport/seal/gcm.h"
+
+namespace tarpon {
+
+/// Any thread may call.
+class SealLedger {
+ public:
+  /// The keys of one more port enter here what they seal and what they open. Ports are numbered
+  /// from 0. The ledger outlives the library. Throws std::bad_alloc.
+  std::unique_ptr<seal::CipherLibrary> next_port(std::unique_ptr<seal::CipherLibrary> library);
+
+  std::size_t ports() const;
+  std::uint64_t sealed() const;
+  /// Packets that `port` has opened: with a right tag.
+  std::uint64_t opened(std::size_t port) const;
+
+  /// What is wrong, in one line; empty: each nonce came once under its key, and what was opened had
+  /// been sealed by another port, and was opened once by each.
+  std::string wrong() const;
+
+ private:
+  class Library;
+  class Key;
+  /// A key, then a nonce.
+  using Use = std::array<std::byte, sizeof(seal::Key) + sizeof(seal::Nonce)>;
+  struct Hash {
+    std::size_t operator()(const Use& use) const;
+  };
+  struct Entry {
+    seal::Tag tag{};
+    std::size_t sealer = 0;
+    std::vector<std::size_t> openers = {};
+  };
+
+  void seals(std::size_t port, const Use& use, const seal::Tag& tag);
+  void opens(std::size_t port, const Use& use, const seal::Tag& tag);
+
+  mutable std::mutex mutex_;  // guards the rest
+  std::unordered_map<Use, Entry, Hash> entries_;
+  std::vector<std::uint64_t> opened_;  // by port
+  std::uint64_t repeated_ = 0;         // sealed with the key and the nonce of an earlier packet
+  std::uint64_t strange_ = 0;          // opened, but no other port had sealed it
+  std::uint64_t again_ = 0;            // opened by a port that had opened it
+};
+
+}  // namespace tarpon
