@@ -425,9 +425,12 @@ void draw_strangers(SimulationPlan& plan, const FaultSet& allowed) {
   }
   // All packets of a key may be lost, those of the next one too may not.
   FaultSet others = plan.on;
-  for (const FaultKind harmless : {FaultKind::hostile, FaultKind::lies, FaultKind::duplicate,
-                                   FaultKind::reorder, FaultKind::drift, FaultKind::mismatch,
-                                   FaultKind::refuse, FaultKind::nonfinite, FaultKind::two_jobs}) {
+  for (const FaultKind harmless :
+       {FaultKind::loss, FaultKind::mask, FaultKind::duplicate, FaultKind::reorder,
+        FaultKind::corrupt, FaultKind::truncate, FaultKind::tail, FaultKind::drift,
+        FaultKind::clock_jump, FaultKind::mismatch, FaultKind::abort, FaultKind::two_jobs,
+        FaultKind::nonfinite, FaultKind::hostile, FaultKind::lies, FaultKind::refuse,
+        FaultKind::late_call, FaultKind::no_memory}) {
     others.reset(static_cast<std::size_t>(harmless));
   }
   const unsigned shift = 6 + static_cast<unsigned>(random.below(3));
