@@ -13,9 +13,4 @@ bool GcmKey::verify(const Nonce& nonce, std::span<const std::byte> header,
   return equal(authenticate(nonce, header, payload), tag);
 }
 
-std::unique_ptr<CipherLibrary> fastest_library() {
-  if (auto library = ipsec_mb_library()) return library;
-  return openssl_library();
-}
-
 }  // namespace tarpon::seal
