@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <openssl/crypto.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include "transport/wipe.h"
 #include "xdp/base/file_descriptor.h"
 
 namespace tarpon {
@@ -19,18 +19,13 @@ namespace {
 
 constexpr const char* kRemedy = "make one with: openssl rand -hex 32 > FILE; chmod 600 FILE";
 
-/// Memory that is wiped out at the end.
-struct Buffer {
-  ~Buffer() { OPENSSL_cleanse(bytes.data(), bytes.size()); }
-  std::array<std::byte, JobSecret::kMaxBytes + 2> bytes{};  // a newline, and one byte too many
-};
-
 /// Reads from the begin of a file. `name`: for messages.
 Result<std::shared_ptr<const JobSecret>> read_all(int descriptor, const std::string& name) {
-  Buffer buffer;
+  std::array<std::byte, JobSecret::kMaxBytes + 2> buffer{};  // a newline, and one byte too many
+  const WipeAtEnd wipe(buffer);
   std::size_t filled = 0;
-  while (filled < buffer.bytes.size()) {
-    const auto rest = std::span(buffer.bytes).subspan(filled);
+  while (filled < buffer.size()) {
+    const auto rest = std::span(buffer).subspan(filled);
     const ssize_t got = pread(descriptor, rest.data(), rest.size(), static_cast<off_t>(filled));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) {
@@ -40,9 +35,9 @@ Result<std::shared_ptr<const JobSecret>> read_all(int descriptor, const std::str
     if (got == 0) break;
     filled += static_cast<std::size_t>(got);
   }
-  if (filled > 0 && buffer.bytes[filled - 1] == std::byte{'\n'}) --filled;
+  if (filled > 0 && buffer[filled - 1] == std::byte{'\n'}) --filled;
   if (filled >= JobSecret::kMinBytes && filled <= JobSecret::kMaxBytes) {
-    return std::make_shared<const JobSecret>(std::span(buffer.bytes).first(filled));
+    return std::make_shared<const JobSecret>(std::span<const std::byte>(buffer).first(filled));
   }
   const bool many = filled > JobSecret::kMaxBytes;
   return fail(Error::Code::invalid_argument,
@@ -54,7 +49,7 @@ Result<std::shared_ptr<const JobSecret>> read_all(int descriptor, const std::str
 }  // namespace
 
 JobSecret::~JobSecret() {
-  OPENSSL_cleanse(bytes_.data(), bytes_.size());
+  wipe(bytes_);
 }
 
 Result<std::shared_ptr<const JobSecret>> JobSecret::read_file(const std::string& path) {
@@ -101,12 +96,11 @@ Result<std::shared_ptr<const JobSecret>> JobSecret::read_descriptor(int descript
 
 Result<std::shared_ptr<const JobSecret>> JobSecret::random() {
   std::array<std::byte, kMinBytes> bytes;
+  const WipeAtEnd wipe(bytes);
   if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
     return fail_system(errno, "getrandom");
   }
-  auto secret = std::make_shared<const JobSecret>(bytes);
-  OPENSSL_cleanse(bytes.data(), bytes.size());
-  return secret;
+  return std::make_shared<const JobSecret>(bytes);
 }
 
 }  // namespace tarpon

@@ -1,17 +1,12 @@
 #include "transport/job_key.h"
 
 #include <openssl/core_names.h>
-#include <openssl/crypto.h>
 #include <openssl/kdf.h>
 #include <openssl/params.h>
 
 #include <new>
 
 namespace tarpon {
-
-JobKey::~JobKey() {
-  OPENSSL_cleanse(data(), size());
-}
 
 void derive_key(std::span<const std::byte> secret, std::string_view purpose,
                 std::span<std::byte> out) {

@@ -10,16 +10,21 @@
 #include <span>
 #include <string_view>
 
+#include "transport/wipe.h"
+
 namespace tarpon {
 
-/// Random, alike on all ranks of a job, known to no process beside them. The destructor wipes it
-/// out.
-struct JobKey : std::array<std::byte, 32> {
-  JobKey() : array{} {}
-  JobKey(const JobKey&) = default;
-  JobKey& operator=(const JobKey&) = default;
-  ~JobKey();
+/// A key. The destructor wipes it out.
+template <std::size_t Size>
+struct KeyBytes : std::array<std::byte, Size> {
+  KeyBytes() : std::array<std::byte, Size>{} {}
+  KeyBytes(const KeyBytes&) = default;
+  KeyBytes& operator=(const KeyBytes&) = default;
+  ~KeyBytes() { wipe(*this); }
 };
+
+/// Random, alike on all ranks of a job, known to no process beside them.
+using JobKey = KeyBytes<32>;
 
 /// Fills `out`, at most 8160 bytes, by HKDF without salt. `purpose`: the info. Takes a few
 /// microseconds. Throws std::bad_alloc.

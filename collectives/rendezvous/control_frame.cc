@@ -22,7 +22,8 @@ std::string encode(const Frame& frame) {
   append_u32(bytes, static_cast<std::uint32_t>(frame.kind));
   append_u32(bytes, frame.sequence);
   append_u32(bytes, frame.wait_ms);
-  return bytes + frame.body;
+  bytes += frame.body;
+  return bytes;
 }
 
 }  // namespace tarpon::rendezvous

@@ -31,7 +31,7 @@ struct Frame {
   std::string body;
 };
 
-/// `frame` as bytes. REQUIRES: a body of at most kLargestBody.
+/// `frame` as bytes, of which no copy stays anywhere. REQUIRES: a body of at most kLargestBody.
 std::string encode(const Frame& frame);
 
 /// Appends a little-endian u32 to `bytes`, and reads one at `at`. REQUIRES: 4 bytes there.

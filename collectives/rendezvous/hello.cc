@@ -119,6 +119,7 @@ std::optional<Difference> difference(const Hello& host, const Hello& guest) {
 
 std::string encode(const Verdict& verdict) {
   std::string bytes;
+  bytes.reserve(kVerdictBytes + sizeof(JobKey));
   append_u32(bytes, verdict.error ? static_cast<std::uint32_t>(verdict.error->code) + 1 : 0);
   append_u32(bytes, verdict.job);
   append_u32(bytes, verdict.public_id);

@@ -12,6 +12,7 @@
 #include "collectives/rank_list.h"
 #include "collectives/rendezvous/waiting_notice.h"
 #include "transport/clock.h"
+#include "transport/wipe.h"
 #include "xdp/base/printable.h"
 #include "xdp/base/system_limits.h"
 
@@ -91,7 +92,8 @@ class Joiner {
       return std::nullopt;
     }
 
-    const Frame frame = connection.take();
+    Frame frame = connection.take();
+    const WipeAtEnd wipe(frame.body);  // it has the key
     const std::optional<Verdict> verdict =
         frame.kind == FrameKind::verdict ? decode_verdict(frame.body) : std::nullopt;
     if (!verdict) {

@@ -10,6 +10,7 @@
 
 #include "collectives/rank_list.h"
 #include "transport/clock.h"
+#include "transport/wipe.h"
 #include "xdp/base/system_limits.h"
 
 namespace tarpon::rendezvous {
@@ -59,9 +60,18 @@ bool wants_tls(const Connection& connection) {
   return connection.beginning().starts_with("\x16\x03");
 }
 
+/// Text that may have a key.
+struct WipedText {
+  explicit WipedText(std::string content) : text(std::move(content)) {}
+  std::string text;
+  WipeAtEnd<std::string> wipe{text};
+};
+
 std::shared_ptr<const std::string> verdict_frame(const Verdict& verdict) {
-  return std::make_shared<const std::string>(
-      encode(Frame{FrameKind::verdict, 0, UINT32_MAX, encode(verdict)}));
+  Frame frame{FrameKind::verdict, 0, UINT32_MAX, encode(verdict)};
+  const WipeAtEnd wipe(frame.body);
+  const auto bytes = std::make_shared<const WipedText>(encode(frame));
+  return {bytes, &bytes->text};
 }
 
 }  // namespace

@@ -138,7 +138,8 @@ Result<std::shared_ptr<const TlsContext>> TlsContext::make(const JobSecret* secr
     ERR_clear_error();
     return fail(Error::Code::unavailable, "OpenSSL makes no TLS 1.3 with a pre-shared key");
   }
-  SSL_CTX_set_options(context, SSL_OP_IGNORE_UNEXPECTED_EOF);  // frames have lengths of their own
+  // Frames have lengths of their own; some have keys.
+  SSL_CTX_set_options(context, SSL_OP_IGNORE_UNEXPECTED_EOF | SSL_OP_CLEANSE_PLAINTEXT);
   SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                                 SSL_MODE_RELEASE_BUFFERS);
   SSL_CTX_set_cert_verify_callback(context, refuse_certificate, nullptr);

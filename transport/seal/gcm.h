@@ -16,10 +16,11 @@
 #include <string_view>
 
 #include "bpf/wire.h"
+#include "transport/job_key.h"
 
 namespace tarpon::seal {
 
-using Key = std::array<std::byte, 16>;
+using Key = KeyBytes<16>;
 using Nonce = std::array<std::byte, 12>;
 using Tag = std::array<std::byte, TARPON_TAG_BYTES>;
 
