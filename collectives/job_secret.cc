@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "transport/wipe.h"
@@ -18,6 +19,29 @@ namespace tarpon {
 namespace {
 
 constexpr const char* kRemedy = "make one with: openssl rand -hex 32 > FILE; chmod 600 FILE";
+
+/// Takes digits off the begin of `text`. False: there is none.
+bool skip_digits(std::string_view& text) {
+  const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  text.remove_prefix(digits);
+  return digits > 0;
+}
+
+/// Whether `path` is that of an open descriptor. The kernel makes that link, for the users that may
+/// trace the process, so no stranger can change its target.
+bool is_descriptor(std::string_view path) {
+  constexpr std::string_view kBegin = "/proc/", kSelf = "self", kFolder = "/fd/";
+  if (!path.starts_with(kBegin)) return false;
+  path.remove_prefix(kBegin.size());
+  if (path.starts_with(kSelf)) {
+    path.remove_prefix(kSelf.size());
+  } else if (!skip_digits(path)) {
+    return false;
+  }
+  if (!path.starts_with(kFolder)) return false;
+  path.remove_prefix(kFolder.size());
+  return skip_digits(path) && path.empty();
+}
 
 /// Reads from the begin of a file. `name`: for messages.
 Result<std::shared_ptr<const JobSecret>> read_all(int descriptor, const std::string& name) {
@@ -54,8 +78,9 @@ JobSecret::~JobSecret() {
 
 Result<std::shared_ptr<const JobSecret>> JobSecret::read_file(const std::string& path) {
   const std::string name = fmt::format("the secret file '{}'", path);
+  const int follow = is_descriptor(path) ? 0 : O_NOFOLLOW;
   const FileDescriptor file(
-      open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+      open(path.c_str(), O_RDONLY | follow | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   if (!file) {
     const std::string why =
         errno == ELOOP ? "is a symbolic link: name the file itself"

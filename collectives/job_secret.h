@@ -22,8 +22,9 @@ class JobSecret {
   static constexpr std::size_t kMaxBytes = 4096;
 
   /// Reads a file that belongs to this process's user or root, that no other user may read or
-  /// write, and that is no symbolic link. Errors, each with the remedy: unavailable: it cannot be
-  /// read; invalid_argument: it is open to others, or has another size.
+  /// write, and that is no symbolic link. /proc/PID/fd/N, with PID a number or "self", is the file
+  /// or memfd that the process has open there. Errors, each with the remedy: unavailable: it cannot
+  /// be read; invalid_argument: it is open to others, or has another size.
   static Result<std::shared_ptr<const JobSecret>> read_file(const std::string& path);
   /// Reads the file, or memfd, at `descriptor`, which the process has inherited, from its begin.
   /// The descriptor stays open for the next communicator. Errors: as read_file(), but for

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -28,6 +29,9 @@ class JobSecretTest : public testing::Test {
   }
   static std::string text(const JobSecret& secret) {
     return {reinterpret_cast<const char*>(secret.bytes().data()), secret.bytes().size()};
+  }
+  static std::size_t write_all(int descriptor, const std::string& content) {
+    return static_cast<std::size_t>(::write(descriptor, content.data(), content.size()));
   }
   std::string refusal(const std::string& path) {
     const auto secret = JobSecret::read_file(path);
@@ -77,6 +81,26 @@ TEST_F(JobSecretTest, read_file__refuses_a_file_of_another_user) {
   write(std::string(32, 'x'));
   ASSERT_EQ(chown(path_.c_str(), 1234, 0), 0);
   EXPECT_THAT(refusal(path_), HasSubstr("belongs to user 1234"));
+}
+
+TEST_F(JobSecretTest, read_file__follows_the_link_of_a_descriptor__and_checks_its_file) {
+  const std::string content(32, 'd');
+  const int descriptor = memfd_create("test", MFD_CLOEXEC);
+  ASSERT_EQ(write_all(descriptor, content), content.size());
+  ASSERT_EQ(fchmod(descriptor, 0600), 0);
+  const std::string place = "/fd/" + std::to_string(descriptor);
+  for (const std::string& owner : {std::string("self"), std::to_string(getpid())}) {
+    const auto secret = JobSecret::read_file("/proc/" + owner + place);
+    ASSERT_TRUE(secret) << secret.error().message;
+    EXPECT_EQ(text(**secret), content);
+  }
+  ASSERT_EQ(fchmod(descriptor, 0644), 0);
+  EXPECT_THAT(refusal("/proc/self" + place), HasSubstr("is open to other users"));
+  // Other links below /proc, and paths that look like it, are links as all others.
+  EXPECT_THAT(refusal("/proc/self/exe"), HasSubstr("is a symbolic link"));
+  EXPECT_THAT(refusal("/proc/self/../self" + place), HasSubstr("is a symbolic link"));
+  EXPECT_THAT(refusal("/proc/self/fd/999999"), HasSubstr("cannot be opened: No such file"));
+  close(descriptor);
 }
 
 TEST_F(JobSecretTest, read_descriptor__reads_a_file_from_its_begin__each_time) {
