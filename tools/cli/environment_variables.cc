@@ -56,6 +56,9 @@ std::vector<cli::Variable> call_variables() {
       {"TARPON_REQUIRE",
        "under tarpon run, 1: where Tarpon cannot carry the calls the program "
        "fails"},
+      {"TARPON_SECRET_FROM_STORE",
+       "tarpon_torch, 1: without a secret the ranks take one from PyTorch's store, which has to be "
+       "trusted"},
       {"TARPON_LIBRARY", "tarpon_torch: the file libtarpon.so.0 to load instead of its own"},
   };
 }

@@ -52,6 +52,7 @@ WRONG = [
     ({"compare_every": 0.5}, "compare_every=0.5: give a whole number"),
     ({"largest_distance": -1}, "largest_distance=-1: give a number"),
     ({"codec": "on"}, "codec='on': give True"),
+    ({"secret_from_store": "yes"}, "secret_from_store='yes': give True"),
     ({"interface": 3}, "interface=3: give the name"),
     ({"allow_pickle": 1}, "allow_pickle=1: give True or False"),
     ({"on_report": "print"}, "on_report='print': give a function"),

@@ -14,6 +14,7 @@ import torch
 
 from . import jobs
 from . import library as lib
+from . import store_secret
 from .calls import MAX_RANKS, Call, Outcome, Report
 from .collectives import Collectives
 from .handle import GOODBYE_SECONDS, ClosedError, Handle, close_all
@@ -84,6 +85,7 @@ class Communicator:
         silent_after: Optional[float] = None,
         skip_above: Optional[float] = None,
         halt_above: Optional[float] = None,
+        secret_from_store: Optional[bool] = None,
         key: str = _KEY,
         obstacle: Optional[TarponError] = None,
         shares_job: bool = False,
@@ -92,7 +94,8 @@ class Communicator:
 
         `obstacle`: why this rank cannot take part. `shares_job`, alike on all ranks: where all of
         them are ranks of one communicator that was made with `shares_job`, this one is split from
-        it, and shares its sockets and threads; it cannot rejoin(). Without a store the ranks meet
+        it, and shares its sockets and threads; it cannot rejoin(). `secret_from_store`: store_secret.py.
+        Without a store the ranks meet
         where the environment says. What is None here comes from the environment. Errors:
         TarponError, alike on all ranks that share a store.
         """
@@ -119,6 +122,10 @@ class Communicator:
                 if obstacle is not None:
                     raise obstacle
                 settings = Settings.from_environment()
+                secret = store_secret.source(secret_from_store)
+                shares_secret = secret == store_secret.FROM_STORE and world_size > 1
+                if shares_secret:
+                    store_secret.check_store(store)
                 if world_size > MAX_RANKS:
                     raise TarponError(f"{world_size} ranks: at most {MAX_RANKS} are supported")
                 if store is not None:
@@ -127,11 +134,14 @@ class Communicator:
                 handle = stack.enter_context(_opened())
             except TarponError as error:
                 raise meeting.refuse(error) from error
-            place = meeting.meet({**settings.terms(), **connect_terms(options)}, offered)
+            terms = {**settings.terms(), **connect_terms(options), "secret": secret}
+            place = meeting.meet(terms, offered, shares_secret)
             if place.split is not None:
                 parent, number, ranks = place.split
                 handle.split(parent, ranks, number, min(timeout, _SPLIT_SECONDS))
                 return Communicator(handle, settings)
+            if place.secret is not None and rank == 0:
+                store_secret.tell_worth()
             _connect(options, place, handle)
             if place.job is None or not shares_job or world_size > MAX_OF_ONE:
                 return Communicator(handle, settings)
@@ -336,7 +346,10 @@ def _check_environment(options: lib.Options) -> None:
 def _connect(options: lib.Options, place: Place, handle: Handle) -> None:
     options.listener, options.rendezvous = place.listener, place.address
     connect = lib.library().tarpon_connect_from_environment
-    handle.make(lambda given: connect(ctypes.byref(options), given))
+    with contextlib.ExitStack() as stack:
+        if place.secret is not None:
+            options.secret_file = stack.enter_context(store_secret.in_memory(place.secret))
+        handle.make(lambda given: connect(ctypes.byref(options), given))
 
 
 atexit.register(close_all)

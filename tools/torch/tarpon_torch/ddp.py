@@ -40,6 +40,7 @@ def bounded_hook(
     silent_after: Optional[float] = None,
     skip_above: Optional[float] = None,
     halt_above: Optional[float] = None,
+    secret_from_store: Optional[bool] = None,
     compare_every: int = 100,
     largest_distance: float = 1e-3,
     allow_pickle: bool = False,
@@ -76,6 +77,9 @@ def bounded_hook(
                       them (0.05, or 20 loss targets if that is more); above 0. Late ranks do not
                       count
     halt_above        the third step in a row that lost more than this share is a HaltError (0.5)
+    secret_from_store True: the ranks take a secret from the group's store, unless a variable names
+                      one: connections are TLS, packets carry tags. Only for a store that no stranger
+                      can reach or read (TARPON_SECRET_FROM_STORE)
     compare_every     steps in which all parameters of all ranks are compared once, a part at each
                       step; 0: never
     largest_distance  relative distance of a rank's parameters from the mean above which all ranks
@@ -105,6 +109,7 @@ def bounded_hook(
         silent_after=silent_after,
         skip_above=skip_above,
         halt_above=halt_above,
+        secret_from_store=secret_from_store,
         compare_every=compare_every,
         largest_distance=largest_distance,
         allow_pickle=allow_pickle,

@@ -160,6 +160,7 @@ def bounded_fsdp_hook(
     silent_after: Optional[float] = None,
     skip_above: Optional[float] = None,
     halt_above: Optional[float] = None,
+    secret_from_store: Optional[bool] = None,
     on_report: Optional[Callable[[StepReport], None]] = None,
     log: Optional[str] = None,
 ) -> BoundedShards:
@@ -185,6 +186,7 @@ def bounded_fsdp_hook(
         silent_after=silent_after,
         skip_above=skip_above,
         halt_above=halt_above,
+        secret_from_store=secret_from_store,
         compare_every=0,
         largest_distance=0,
         allow_pickle=False,

@@ -22,6 +22,7 @@ _NOT_COMPARED = (
     "silent_after",
     "skip_above",
     "halt_above",
+    "secret_from_store",
 )
 _NONE = -1.0  # of an option that is None; no option may be negative
 _LEAST_SECONDS = 1e-6  # the library counts microseconds
@@ -42,6 +43,7 @@ class HookOptions:
     silent_after: Optional[float]
     skip_above: Optional[float]
     halt_above: Optional[float]
+    secret_from_store: Optional[bool]
     compare_every: int
     largest_distance: float
     allow_pickle: bool
@@ -70,8 +72,9 @@ class HookOptions:
             )
         if self.retain_bytes is not None and not _is_whole(self.retain_bytes, 1):
             raise _wrong("retain_bytes", self.retain_bytes, "give bytes, a whole number above 0")
-        if self.codec not in (None, True, False):
-            raise _wrong("codec", self.codec, "give True, False or None")
+        for name in ("codec", "secret_from_store"):
+            if getattr(self, name) not in (None, True, False):
+                raise _wrong(name, getattr(self, name), "give True, False or None")
         if self.interface is not None and not isinstance(self.interface, str):
             raise _wrong("interface", self.interface, "give the name of an interface: 'eth0'")
         if not isinstance(self.allow_pickle, bool):
@@ -79,8 +82,10 @@ class HookOptions:
 
     def of_connect(self) -> Dict[str, Any]:
         """What Communicator.connect() gets."""
-        names = ("interface", "codec", "retain_bytes", "silent_after", "skip_above", "halt_above")
-        return {**{name: getattr(self, name) for name in names}, "loss_target": self.target_of(0)}
+        return {
+            **{name: getattr(self, name) for name in _NOT_COMPARED},
+            "loss_target": self.target_of(0),
+        }
 
     def target_of(self, step: int) -> Optional[float]:
         """The loss target of a step. Errors: TarponError, where a function gives something else."""

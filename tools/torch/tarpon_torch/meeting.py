@@ -14,6 +14,7 @@ import time
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from . import library as lib
+from . import store_secret
 from .handle import Handle
 from .jobs import Job, new_name
 from .library import TarponError
@@ -30,6 +31,7 @@ class Place:
     job: Optional[str] = None  # the new job's name, alike on all ranks; None: it cannot be shared
     address: Optional[bytes] = None  # None: as the environment says, or on rank 0
     listener: Optional[ctypes.c_void_p] = None  # on rank 0
+    secret: Optional[str] = dataclasses.field(default=None, repr=False)  # None: none from the store
     # The communicator to split from, the number, and the ranks in it, in the new order.
     split: Optional[Tuple[Handle, int, List[int]]] = None
 
@@ -95,9 +97,12 @@ class Meeting:
         self._write(_REFUSED + text)
         return TarponError(text, error.code)
 
-    def meet(self, terms: Mapping[str, str], offered: Mapping[str, Job]) -> Place:
+    def meet(
+        self, terms: Mapping[str, str], offered: Mapping[str, Job], shares_secret: bool = False
+    ) -> Place:
         """Returns once all ranks are ready. `terms`: by name, alike on all ranks. `offered`: jobs to
-        split from, by name. Errors: TarponError, alike on all ranks."""
+        split from, by name. `shares_secret`: without such a job, rank 0 gives a secret to all, by the
+        store. Errors: TarponError, alike on all ranks."""
         own = {"terms": dict(terms), "jobs": {name: job.rank for name, job in offered.items()}}
         if self._world_size == 1:
             return self._split_of(_common_job(offered, [own]), offered) or Place(new_name())
@@ -106,18 +111,31 @@ class Meeting:
         if self._rank != 0:
             self._write(_READY + json.dumps(own))
             word = self._read(0, _LONGER)
-            return self._split_of(word, offered) or Place(word["job"], word["address"].encode())
+            place = self._split_of(word, offered)
+            if place is not None:
+                return place
+            secret = None
+            if shares_secret:
+                secret = store_secret.take(self._store, self._secret_key(), self._world_size - 1)
+            return Place(word["job"], word["address"].encode(), secret=secret)
         try:
             words = [own]
             for other in range(1, self._world_size):
                 words.append(self._read(other))
                 _check_terms(own["terms"], words[-1]["terms"], other)
             word = _common_job(offered, words) or self._address()
+            place = self._split_of(word, offered) or Place(word["job"], listener=self._listener)
+            if shares_secret and place.split is None:
+                secret = store_secret.give(self._store, self._secret_key())
+                place = dataclasses.replace(place, secret=secret)
         except TarponError as error:
             self._write(_REFUSED + str(error))
             raise
         self._write(_READY + json.dumps(word))
-        return self._split_of(word, offered) or Place(word["job"], listener=self._listener)
+        return place
+
+    def _secret_key(self) -> str:
+        return f"{self._key}/secret"
 
     def _address(self) -> Dict[str, Any]:
         if not self._listener.value:
