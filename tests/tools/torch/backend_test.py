@@ -220,6 +220,7 @@ def groups():
             if int(value) != sum(members):
                 wrong.append(number)
         dist.destroy_process_group(group) if rank in members else None
+    dist.barrier()  # rank 0 has the store, which others read until the last group is made
     return wrong
 
 
