@@ -198,8 +198,10 @@ Result<std::shared_ptr<const JobSecret>> secret_of_local_ranks(const JobOptions&
   if (!options.secret_file.empty()) return JobSecret::read_file(options.secret_file);
   auto found = read_secret(process_environment());
   if (!found || *found != nullptr) return found;
-  const bool needed = options.integrity && needs_secret(*options.integrity);
-  return needed ? JobSecret::random() : found;
+  const auto settings = read_settings(process_environment());
+  if (!settings) return fail(settings.error());
+  const auto integrity = options.integrity ? options.integrity : settings->integrity;
+  return integrity && needs_secret(*integrity) ? JobSecret::random() : found;
 }
 
 int run_ranks(const JobOptions& options, const std::function<int(const LaunchPlace&)>& body,

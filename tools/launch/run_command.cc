@@ -19,8 +19,10 @@
 #include "tools/cli/exit_code.h"
 #include "tools/cli/voice.h"
 #include "tools/launch/exec_program.h"
+#include "tools/launch/program_secret.h"
 #include "tools/system/shared_object.h"
 #include "tools/system/subprocess.h"
+#include "transport/integrity.h"
 
 namespace tarpon {
 namespace {
@@ -109,6 +111,7 @@ void set_variables(const RunOptions& options, const cli::Invocation& invocation)
   if (invocation.given("--codec")) set("TARPON_CODEC", std::string(name(options.codec)));
   if (invocation.given("--datapath")) set("TARPON_DATAPATH", std::string(name(options.datapath)));
   if (options.interface) set("TARPON_INTERFACE", *options.interface);
+  if (options.integrity) set("TARPON_INTEGRITY", std::string(name(*options.integrity)));
   if (options.required) set("TARPON_REQUIRE", "1");
   if (options.told) set("TARPON_DEBUG", "INFO");
 }
@@ -136,6 +139,8 @@ void add_run_options(cli::OptionTable& table, RunOptions& options) {
                                          {"xdp", Datapath::xdp},
                                          {"uring", Datapath::uring},
                                          {"mmsg", Datapath::mmsg}};
+  const cli::Choices<tarpon_integrity> integrities{{"keyed", TARPON_INTEGRITY_KEYED},
+                                                   {"sealed", TARPON_INTEGRITY_SEALED}};
   table.add("Calls",
             {{"--mode", cli::choice(options.bounded, modes),
               "bounded: sums of float32, float16 and bfloat16 end by their bound, with what has "
@@ -152,7 +157,9 @@ void add_run_options(cli::OptionTable& table, RunOptions& options) {
   table.add("Network",
             {{"--interface", cli::interface_name(options.interface),
               "the interface that carries the job; else the one that Gloo uses"},
-             {"--datapath", cli::choice(options.datapath, datapaths), "how packets are moved"}});
+             {"--datapath", cli::choice(options.datapath, datapaths), "how packets are moved"},
+             {"--integrity", cli::choice(options.integrity, integrities),
+              "keyed: packets carry tags; sealed: payloads are encrypted too"}});
   table.add("Messages",
             {{"--require", cli::flag(options.required),
               "where Tarpon cannot carry the AllReduces, the program fails instead of going on "
@@ -166,8 +173,10 @@ void add_run_options(cli::OptionTable& table, RunOptions& options) {
       "reached: use the package tarpon_torch there.");
   table.note(
       "Options become the variables of the same names, which the ranks read. A variable that is "
-      "set "
-      "already holds where its option is not given.");
+      "set already holds where its option is not given.");
+  table.note(
+      "With --integrity a job needs a secret. If no variable names one, and PROGRAM starts the "
+      "ranks, they get a new one; ranks on other hosts do not: name a TARPON_SECRET_FILE there.");
   std::vector<cli::Variable> variables = call_variables();
   for (cli::Variable& one : network_variables()) variables.push_back(std::move(one));
   table.environment(std::move(variables));
@@ -224,6 +233,9 @@ int run_program(const RunOptions& options, const cli::Invocation& invocation) {
   if (const auto obstacle = obstacle_to_preload(options.command)) {
     Voice().error(*obstacle);
     if (std::get<gloo_shim::Settings>(settings).required) return kFailed;
+  }
+  if (const auto given = give_program_secret(process_environment()); !given) {
+    return report(given.error());
   }
   preload(*shim);
   return exec_program(options.command);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "bpf/wire.h"
 #include "collectives/datapath.h"
 #include "collectives/mechanisms.h"
 #include "tools/cli/command.h"
@@ -22,6 +23,7 @@ struct RunOptions {
   CodecRule codec = CodecRule::automatic;
   Datapath datapath = Datapath::automatic;
   std::optional<std::string> interface;
+  std::optional<tarpon_integrity> integrity;
   bool required = false;
   bool told = false;
   std::vector<std::string> command;
@@ -29,9 +31,9 @@ struct RunOptions {
 
 void add_run_options(cli::OptionTable& table, RunOptions& options);
 
-/// Sets the variables of the options that were given, puts libtarpon_gloo.so before all other
-/// libraries, and becomes the program. Returns only on failure: a variable of the environment that
-/// the shim would refuse is one (kUsage).
+/// Sets the variables of the options that were given, makes a secret by give_program_secret(), puts
+/// libtarpon_gloo.so before all other libraries, and becomes the program. Returns only on failure:
+/// a variable of the environment that the shim would refuse is one (kUsage).
 int run_program(const RunOptions& options, const cli::Invocation& invocation);
 
 /// Returns why the shim cannot carry the PyTorch that `command` would load, and what to do instead;

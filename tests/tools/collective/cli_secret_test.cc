@@ -42,6 +42,9 @@ TEST(CliSecret, local_ranks__make_one__and_the_report_says_what_it_does) {
     std::ifstream file(json);
     EXPECT_EQ(nlohmann::json::parse(file)["config"]["integrity"], integrity);
   }
+  Command variable = tool(with({"allreduce", "--local-ranks", "2"}));
+  variable.environment["TARPON_INTEGRITY"] = "sealed";
+  EXPECT_THAT(run(variable).out, HasSubstr("packets are encrypted"));
   const Ended plain = run(tool(with({"allreduce", "--local-ranks", "2"})));
   EXPECT_THAT(plain.out, Not(HasSubstr("# secret")));
 }

@@ -101,6 +101,48 @@ TEST(CliRun, a_wrong_variable__is_refused_like_a_wrong_option) {
   EXPECT_EQ(run(command).out, "went on\n");
 }
 
+/// Prints which variables are set, and the checksum and size of the secret in the file.
+const char* const kShowSecret =
+    "echo ${TARPON_SECRET_FILE:+file} ${TARPON_SECRET_FD:+fd} $TARPON_INTEGRITY; "
+    "test -z \"$TARPON_SECRET_FILE\" || cksum < $TARPON_SECRET_FILE";
+
+TEST(CliRun, secret__where_packets_are_to_be_keyed__for_all_that_the_program_starts) {
+  EXPECT_THAT(shell({"--integrity", "keyed"}, kShowSecret).out,
+              MatchesRegex("file keyed\n[0-9]+ 32\n"));
+  Command variable = tool({"run", "--", "sh", "-c", kShowSecret});
+  variable.environment = {{"TARPON_INTEGRITY", "sealed"}};
+  const std::string first = run(variable).out;
+  EXPECT_THAT(first, MatchesRegex("file sealed\n[0-9]+ 32\n"));
+  EXPECT_NE(run(variable).out, first);  // a new one for each job
+  EXPECT_EQ(shell({}, kShowSecret).out, "\n");
+}
+
+TEST(CliRun, secret__not_where_one_is_named__nor_for_a_rank_that_others_join) {
+  for (const auto& [name, value, out] : {std::tuple{"TARPON_SECRET_FD", "7", "fd keyed\n"},
+                                         {"TARPON_SECRET_FROM_STORE", "1", "keyed\n"},
+                                         {"WORLD_SIZE", "2", "keyed\n"},
+                                         {"WORLD_SIZE", "1", "file keyed\n"}}) {
+    Command command = tool({"run", "--integrity", "keyed", "--", "sh", "-c",
+                            "echo ${TARPON_SECRET_FILE:+file} ${TARPON_SECRET_FD:+fd} "
+                            "$TARPON_INTEGRITY"});
+    command.environment = {{name, value}, {"RANK", "0"}};
+    EXPECT_EQ(run(command).out, out) << name << "=" << value;
+  }
+}
+
+/// Launchers of ranks, such as torchrun, close descriptors and hand on the environment.
+TEST(CliRun, secret__reaches_ranks_of_a_launcher_that_closes_descriptors) {
+  const ScratchDirectory scratch;
+  const std::string rank =
+      "for fd in 3 4 5 6 7 8 9; do eval \"exec $fd>&-\"; done; "
+      "exec " TARPON_TOOL " allreduce -b 64K -e 64K -n 2 --world-size 2 --rendezvous file://" +
+      (scratch / "meet") + " --rank ";
+  const Ended ended =
+      shell({"--integrity", "keyed"}, "unset LD_PRELOAD; (" + rank + "1) & (" + rank + "0); wait");
+  EXPECT_EQ(ended.exit_code, 0) << ended.error;
+  EXPECT_THAT(ended.out, HasSubstr("# secret: connections are TLS 1.3, packets carry tags"));
+}
+
 TEST(CliRun, help__names_variables_and_the_program_s_exit_code) {
   EXPECT_THAT(run(tool({"help", "run"})).out,
               AllOf(HasSubstr("TARPON_BOUNDED_MIN "), HasSubstr("TARPON_REQUIRE "),

@@ -48,6 +48,16 @@ TEST(CliTestbed, program__learns_its_place_on_its_host) {
   EXPECT_EQ(places("3/round-robin"), "0 of 3\n0 of 2\n1 of 3\n1 of 2\n2 of 3\n");
 }
 
+TEST(CliTestbed, program__gets_a_secret_where_packets_are_to_be_keyed) {
+  if (::geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
+  Command command = tool({"testbed", "--local-ranks", "2", "--", TARPON_TOOL, "allreduce", "-b",
+                          "64K", "-e", "64K", "-n", "2"});
+  command.environment["TARPON_INTEGRITY"] = "keyed";
+  const Ended ended = run(command);
+  EXPECT_EQ(ended.exit_code, 0) << ended.error;
+  EXPECT_THAT(ended.out, HasSubstr("# secret: connections are TLS 1.3, packets carry tags"));
+}
+
 TEST(CliTestbed, program__tarpon_itself) {
   if (::geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
   expect_good(run(tool({"testbed", "--local-ranks", "2", "--", TARPON_TOOL, "allreduce", "-b", "1K",
