@@ -51,7 +51,8 @@ Result<int> wait_for(pid_t worker, const FileDescriptor& pidfd, SignalQueue& sig
 
 }  // namespace
 
-Result<int> run_guarded(const std::function<int()>& body) {
+Result<int> run_guarded(const std::function<int()>& body,
+                        const std::function<Result<void>()>& started) {
   const Subreaper subreaper;
   SignalQueue signals;
   if (signals.fd() < 0) return fail_system(errno, "cannot watch for signals");
@@ -63,13 +64,15 @@ Result<int> run_guarded(const std::function<int()>& body) {
   if (worker < 0) return fail(start_error(errno, "cannot start a process"));
   if (worker == 0) work(body, guard, signals);
   const FileDescriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, worker, 0)));
-  if (!pidfd) {
-    const int error = errno;
+  Result<void> ready;
+  if (!pidfd) ready = fail_system(errno, "cannot watch a process");
+  if (ready && started) ready = started();
+  if (!ready) {
     ::kill(worker, SIGTERM);
     while (::waitpid(worker, nullptr, 0) < 0 && errno == EINTR) {
     }
     subreaper.kill_all();
-    return fail_system(error, "cannot watch a process");
+    return fail(ready.error());
   }
   const auto status = wait_for(worker, pidfd, signals);
   subreaper.kill_all();

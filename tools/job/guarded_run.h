@@ -24,7 +24,10 @@ namespace tarpon {
 /// terminal's own, which has reached the child already). A child that a signal ends is an error
 /// (io). Buffered output of the child is flushed; its destructors outside of `body` do not run.
 ///
+/// `started` runs in the calling process once the child has started; its error ends the child.
+///
 /// REQUIRES: the calling process has no other threads.
-Result<int> run_guarded(const std::function<int()>& body);
+Result<int> run_guarded(const std::function<int()>& body,
+                        const std::function<Result<void>()>& started = {});
 
 }  // namespace tarpon

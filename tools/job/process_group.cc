@@ -85,7 +85,7 @@ class Group {
     for (std::size_t rank = 0; rank < children_.size(); ++rank) {
       if (auto done = start_one(body, static_cast<Rank>(rank)); !done) return done;
     }
-    return {};
+    return options_.started ? options_.started() : Result<void>();
   }
 
   ProcessGroupResult run() {

@@ -28,7 +28,9 @@ struct ProcessGroupOptions {
   /// line waits for the same line of other ranks. Also receives "rank 2 did not end and was
   /// killed", which names the ranks that got a SIGKILL after one of the two times. Default: our own
   /// standard error.
-  std::function<void(std::string_view line, bool is_error)> on_error_line;
+  std::function<void(std::string_view line, bool is_error)> on_error_line = {};
+  /// Runs in the calling process once all ranks have started; its error ends them.
+  std::function<Result<void>()> started = {};
 };
 
 /// How a rank's process ended.
@@ -61,7 +63,8 @@ struct ProcessGroupResult {
 /// Processes that the ranks leave behind are killed at the end (children that the caller had before
 /// are not touched). They survive a SIGKILL of the calling process, except below run_guarded().
 /// Standard output is inherited. SIGINT and SIGTERM are passed on to the children (not a terminal's
-/// own, which has reached them already). Errors: io (fork, pipes); then no child is left.
+/// own, which has reached them already). Errors: io (fork, pipes), those of `started`; then no
+/// child is left.
 Result<ProcessGroupResult> run_process_group(std::uint32_t ranks,
                                              const std::function<int(Rank)>& body,
                                              const ProcessGroupOptions& options = {});

@@ -21,6 +21,7 @@
 #include "tools/job/rank_names.h"
 #include "tools/namespaces/background_traffic.h"
 #include "tools/namespaces/testbed.h"
+#include "tools/system/capabilities.h"
 #include "tools/version.h"
 #include "transport/clock.h"
 #include "transport/integrity.h"
@@ -233,6 +234,10 @@ int run_ranks(const JobOptions& options, const std::function<int(const LaunchPla
   group.on_error_line = [foreign](std::string_view line, bool is_error) {
     write_error_line(line, is_error, foreign);
   };
+  if (network->testbed) {
+    // To read counters in the namespaces; to end ranks that have become other users.
+    group.started = [] { return keep_capabilities({CAP_SYS_ADMIN, CAP_KILL}); };
+  }
   const auto ended = run_process_group(options.local_ranks, rank_body, group);
   if (!foreign) erase_progress(STDERR_FILENO);  // of a rank that was killed
   if (!ended) return report(ended.error());
@@ -259,7 +264,9 @@ int run_ranks(const JobOptions& options, const std::function<int(const LaunchPla
 
 int run_local(const JobOptions& options, const std::function<int(const LaunchPlace&)>& body,
               bool foreign) {
-  const auto code = run_guarded([&] { return run_ranks(options, body, foreign); });
+  std::function<Result<void>()> started;
+  if (options.network == Network::veth) started = [] { return keep_capabilities({CAP_KILL}); };
+  const auto code = run_guarded([&] { return run_ranks(options, body, foreign); }, started);
   return code ? *code : report(code.error());
 }
 

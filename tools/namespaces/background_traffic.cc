@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "tools/namespaces/network_namespace.h"
+#include "tools/system/capabilities.h"
 #include "transport/clock.h"
 #include "xdp/base/file_descriptor.h"
 
@@ -86,6 +87,7 @@ Result<void> accept_all(int listener, std::uint32_t flows, Ends& ends) {
                        std::atomic<std::uint64_t>& received) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(0);
+  if (!keep_capabilities({})) ::_exit(1);
   static char buffer[64 << 10];
   std::vector<pollfd> ready;
   for (std::size_t i = 0; i < ends.size(); ++i) {

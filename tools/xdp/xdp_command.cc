@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "tools/cli/exit_code.h"
+#include "tools/system/capabilities.h"
 #include "xdp/helper_messages.h"
 #include "xdp/pins.h"
 
@@ -15,6 +16,12 @@ namespace tarpon {
 namespace {
 
 constexpr const char* kGroup = "Options";
+
+/// What commands keep, before they do anything: to mount the BPF file system, and to attach, pin,
+/// find and detach programs, by libxdp too; to see the parent's mount namespace, and the processes
+/// of other users that hold a program.
+const std::vector<int> kNeeded{CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_BPF, CAP_SYS_PTRACE,
+                               CAP_DAC_READ_SEARCH};
 
 /// The row INTERFACE of the three commands that have it.
 cli::Option interface_row(XdpOptions& options, const char* help, bool required) {
@@ -83,7 +90,8 @@ void add_xdp_clean_options(cli::OptionTable& table, XdpOptions&) {
 }
 
 int run_xdp_load(const XdpOptions& options) {
-  return finish(load_program(options));
+  const auto kept = keep_capabilities(kNeeded);
+  return finish(kept ? load_program(options) : kept);
 }
 
 int run_xdp_serve(const XdpOptions& options) {
@@ -95,11 +103,13 @@ int run_xdp_status(const XdpOptions& options) {
 }
 
 int run_xdp_unload(const XdpOptions& options) {
-  return finish(unload_program(options));
+  const auto kept = keep_capabilities(kNeeded);
+  return finish(kept ? unload_program(options) : kept);
 }
 
 int run_xdp_clean(const XdpOptions&) {
-  return finish(clean_up());
+  const auto kept = keep_capabilities(kNeeded);
+  return finish(kept ? clean_up() : kept);
 }
 
 Result<std::vector<unsigned>> all_interfaces() {

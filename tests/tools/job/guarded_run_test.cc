@@ -111,6 +111,35 @@ TEST_F(GuardedRun, value__is_passed_on) {
   EXPECT_EQ(*code, 42);
 }
 
+TEST_F(GuardedRun, started__runs_here__and_its_error_ends_the_child) {
+  const pid_t own = ::getpid();
+  pid_t seen = 0;
+  const auto code = run_guarded([] { return 3; },
+                                [&]() -> Result<void> {
+                                  seen = ::getpid();
+                                  return {};
+                                });
+  EXPECT_EQ(code.value_or(99), 3);
+  EXPECT_EQ(seen, own);
+  const auto ended = run_guarded(
+      [] {
+        ::pause();
+        return 0;
+      },
+      []() -> Result<void> { return fail(Error::Code::io, "not started"); });
+  ASSERT_FALSE(ended);
+  EXPECT_EQ(ended.error().message, "not started");
+  const auto group = run_process_group(
+      2,
+      [](Rank) {
+        ::pause();
+        return 0;
+      },
+      {.started = []() -> Result<void> { return fail(Error::Code::io, "not started"); }});
+  ASSERT_FALSE(group);
+  EXPECT_EQ(group.error().message, "not started");
+}
+
 TEST_F(GuardedRun, sigchld_ignored_by_the_parent__value_is_passed_on) {
   const pid_t guard = ::fork();
   if (guard == 0) {

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <array>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -15,6 +16,7 @@
 #include "tests/support/foreign_program.h"
 #include "tests/support/frames.h"
 #include "tests/support/xdp_network.h"
+#include "transport/clock.h"
 #include "xdp/program.h"
 
 namespace tarpon::test::xdp_command_test {
@@ -61,6 +63,42 @@ class XdpCommand : public XdpNetworkTest {
               static_cast<ssize_t>(frame.size()));
   }
 };
+
+/// The status of the process `tarpon WORDS` that has these capabilities. Its output has no room at
+/// first, so that it does not end before; then it succeeds.
+std::string status_with(const std::string& capabilities, const std::string& words) {
+  const ScratchDirectory scratch;
+  const std::string fifo = scratch / "full";
+  EXPECT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  const FileDescriptor full(::open(fifo.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  const std::string page(4096, ' ');
+  while (::write(full.get(), page.data(), page.size()) > 0) {
+  }
+  Process process({{"sh", "-c", fmt::format("exec {} {} >{}", TARPON_TOOL, words, fifo)}, {}, "."});
+  const std::string file = fmt::format("/proc/{}/status", process.pid());
+  const Time until = monotonic_now() + kHang;
+  std::string status;
+  do {
+    status = content_of(file);
+  } while (status.find("CapPrm:\t" + capabilities) == std::string::npos && monotonic_now() < until);
+  std::array<char, 4096> room{};
+  while (::read(full.get(), room.data(), room.size()) > 0) {
+  }
+  EXPECT_EQ(process.wait().exit_code, 0) << words;
+  return status;
+}
+
+TEST_F(XdpCommand, load_unload_and_clean__drop_capabilities) {
+  // CAP_DAC_READ_SEARCH (2), CAP_NET_ADMIN (12), CAP_SYS_PTRACE (19), CAP_SYS_ADMIN (21),
+  // CAP_BPF (39).
+  const std::string kept = "0000008000281004";
+  for (const char* words : {"xdp load va", "xdp unload va", "xdp clean"}) {
+    EXPECT_THAT(status_with(kept, words),
+                AllOf(HasSubstr("CapPrm:\t" + kept), HasSubstr("CapEff:\t" + kept),
+                      HasSubstr("NoNewPrivs:\t1")));
+  }
+  EXPECT_TRUE(vanishes(pair_->a()));
+}
 
 TEST_F(XdpCommand, load__stays_until_unload) {
   const Ended loaded = load();
