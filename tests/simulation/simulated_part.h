@@ -13,6 +13,7 @@
 
 #include "collectives/driver/call_choice.h"
 #include "collectives/driver/call_runner.h"
+#include "tools/simulation/seal_ledger.h"
 #include "tools/simulation/simulated_hosts.h"
 #include "tools/simulation/simulated_rank.h"
 #include "transport/random.h"
@@ -86,7 +87,9 @@ class SimulatedPart {
   /// As JobCommunicator.
   struct One final : CallRunner {
     One(SimulatedPart& all, Rank number)
-        : part(all), self(number), rank(all.plan_, all.network_, all.hosts_.get(), number, {}) {
+        : part(all),
+          self(number),
+          rank(all.plan_, all.network_, all.ledger_, all.hosts_.get(), number, {}) {
       note_due();
     }
 
@@ -175,6 +178,7 @@ class SimulatedPart {
   const SimulationPlan plan_;
   const hosts::HostLayout layout_;
   const std::unique_ptr<SimulatedHosts> hosts_;
+  SealLedger ledger_;  // of no ports: the job has no secret
   SimulatedNetwork network_;
   Random news_delays_;
   std::multimap<Time, std::function<Rank()>> news_;  // returns the rank that it tells
