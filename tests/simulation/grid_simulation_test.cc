@@ -40,7 +40,7 @@ TEST(GridSimulationTest, exact_calls_of_4x4__have_each_contribution_once_despite
                         .faults = kFaults,
                         .seed = round_robin ? 2u : 1u});
     std::vector<std::unique_ptr<GridSum<std::int64_t>>> sums;
-    for (const std::uint64_t count : {0, 1, 17, 999, 9000}) {
+    for (const std::uint64_t count : {0u, 1u, 17u, 999u, 9000u}) {
       const auto tag = static_cast<std::uint32_t>(sums.size() % 3);
       sums.push_back(std::make_unique<GridSum<std::int64_t>>(grid, count, tag, sums.size()));
       sums.back()->submit_all();

@@ -88,6 +88,7 @@ void HostExchange::copy_in() {
     const auto to = static_cast<std::uint32_t>(std::countr_zero(receivers));
     for (std::uint32_t slice = 0; slice < plan_.slices(); ++slice) {
       const Range piece = plan_.piece(plan_.source(self_, to, slice), step);
+      if (piece.count == 0) continue;  // buffers may be null
       const std::byte* const from =
           plan_.is_passed_on(self_, slice) ? call_.bucket_output(rank_) : call_.bucket_input(rank_);
       std::memcpy(place + plan_.offset(to, slice), from + piece.first * width_,
@@ -123,6 +124,7 @@ void HostExchange::copy_out(std::uint32_t step, std::uint32_t slice) {
   for (std::uint64_t left = sources_; left != 0; left &= left - 1) {
     const auto from = static_cast<std::uint32_t>(std::countr_zero(left));
     const Range piece = plan_.piece(plan_.target(from, self_, slice), step);
+    if (piece.count == 0) continue;  // buffers may be null
     std::memcpy(call_.bucket_output(rank_) + piece.first * width_,
                 line().input(place(step), from) + plan_.offset(self_, slice), piece.count * width_);
   }
