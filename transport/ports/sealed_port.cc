@@ -83,9 +83,13 @@ void SealedPort::seal(TxPacket& packet) {
 void SealedPort::transmit(std::span<TxPacket> packets) {
   for (TxPacket& packet : packets) {
     const bool known = packet.peer < options_.ranks || packet.peer == kAllRanks;
-    if (known && packet.length <= capabilities_.max_payload) seal(packet);
+    if (known && packet.length <= capabilities_.max_payload) {
+      seal(packet);
+    } else {
+      packet.peer = kUnknownRank;  // nothing leaves without a tag: the port below counts it
+    }
   }
-  ForwardingPort::transmit(packets);  // counts those that cannot be sent
+  ForwardingPort::transmit(packets);
 }
 
 /// Whether `packet` has a right tag and is new. Cuts the tag off.

@@ -255,6 +255,11 @@ class SimulatedPort : public Port {
 
  private:
   void send(const TxPacket& packet) {
+    const bool known = packet.peer < network_.options.ranks || packet.peer == kAllRanks;
+    if (!known || packet.length + packet.tail > capabilities_.max_payload) {
+      ++statistics_.tx_dropped;
+      return;
+    }
     std::vector<std::byte> bytes = network_.buffer();
     bytes.resize(TARPON_HEADER_BYTES + packet.length + packet.tail);
     std::memcpy(bytes.data(), packet.header, TARPON_HEADER_BYTES);

@@ -172,6 +172,16 @@ TEST_P(SealedPortTest, forged__replayed__reflected__truncated__count_and_reach_n
   EXPECT_EQ(offer(1, late, 0), 1u) << "the packet itself still counts";
 }
 
+/// The port below has room for such a payload: that of the tag.
+TEST_P(SealedPortTest, a_packet_that_has_no_room_for_a_tag__does_not_leave) {
+  for (const Rank to : {Rank{1}, kAllRanks}) send(0, to, kPayload + 8, std::byte{1});
+  send(0, Rank{3}, 100, std::byte{1});
+  EXPECT_EQ(receive(1).size(), 0u);
+  EXPECT_EQ(receive(2).size(), 0u);
+  EXPECT_TRUE(wires_[1]->seen.empty() && wires_[2]->seen.empty());
+  EXPECT_EQ(counted(0).tx_dropped, 3u);
+}
+
 TEST_P(SealedPortTest, a_packet_to_all__is_forged_where_its_sender_gets_it) {
   send(0, kAllRanks, 100, std::byte{1});
   ASSERT_EQ(receive(1).size(), 1u);
