@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "transport/rank_mask.h"
-
 namespace tarpon {
 namespace {
 
@@ -15,7 +13,7 @@ constexpr Duration kDeadline = 2s;  // while there are faults
 }  // namespace
 
 Time PartCalls::next(Rank rank) const {
-  if (!ranks_[rank]->has_part() || calls_[rank].size() >= most() || !idle(rank)) return kNever;
+  if (!is_member(rank) || calls_[rank].size() >= most() || !idle(rank)) return kNever;
   return calls_[rank].size() < kCalls ? Time{} : live_from_;
 }
 
@@ -32,7 +30,7 @@ void PartCalls::submit_due(Rank rank, Time now) {
 }
 
 bool PartCalls::done(Rank rank, bool makes_calls) const {
-  if (!ranks_[rank]->has_part()) return true;
+  if (!is_member(rank)) return true;
   return idle(rank) && (calls_[rank].size() >= most() || !makes_calls);
 }
 

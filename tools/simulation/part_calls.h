@@ -7,6 +7,7 @@
 
 #include "tools/simulation/simulated_rank.h"
 #include "tools/simulation/simulation.h"
+#include "transport/rank_mask.h"
 
 namespace tarpon {
 
@@ -21,6 +22,7 @@ class PartCalls {
   }
 
   /// When `rank` makes its next call; kNever: not before the one that it has made has ended.
+  /// REQUIRES: its process is the first one, also below.
   Time next(Rank rank) const;
   void submit_due(Rank rank, Time now);
   /// Calls from now on begin at `from`.
@@ -39,6 +41,7 @@ class PartCalls {
   };
 
   std::size_t most() const { return live_from_ == kNever ? kCalls : kCalls + 1; }
+  bool is_member(Rank rank) const { return (plan_.part & bit(rank)) != 0; }
   bool idle(Rank rank) const { return calls_[rank].empty() || calls_[rank].back().pending->done; }
 
   const SimulationPlan& plan_;

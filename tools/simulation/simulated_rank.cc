@@ -360,9 +360,11 @@ void SimulatedRank::learn_usual() {
 }
 
 SimulatedRank::PortCounts SimulatedRank::port_counts() const {
-  if (sealed_ == nullptr) return {.received = received_};
-  const PortStatistics counted = sealed_->statistics();
-  return {.received = received_, .forged = counted.rx_forged, .replayed = counted.rx_replayed};
+  const PortStatistics counted = sealed_ == nullptr ? PortStatistics{} : sealed_->statistics();
+  return {.received = received_,
+          .forged = counted.rx_forged,
+          .replayed = counted.rx_replayed,
+          .to_refuse = to_refuse_};
 }
 
 EndpointCounters SimulatedRank::counters() const {

@@ -76,9 +76,7 @@ class SimulatedRank {
   void run(Time now);
 
   std::shared_ptr<PendingCall> submit(const CallArguments& arguments, Time now);
-  /// Whether it has an engine in SimulationPlan::part.
-  bool has_part() const { return part_ != nullptr; }
-  /// REQUIRES: has_part().
+  /// In SimulationPlan::part. REQUIRES: it is one of these ranks, and its process is the first one.
   std::shared_ptr<PendingCall> submit_to_part(const CallArguments& arguments, Time now);
   /// Whether another rank has ended the next call of `tag`, as far as this one has heard.
   bool behind(std::uint32_t tag) const { return engine_->behind(tag) > 0; }
@@ -114,13 +112,13 @@ class SimulatedRank {
   struct PortCounts {
     std::uint64_t received = 0;              // handed on to its engines
     std::uint64_t forged = 0, replayed = 0;  // PortStatistics
+    /// Of those that the endpoint has to refuse whatever its state: `dropped`, for the reasons
+    /// `runt` to `epoch`.
+    EndpointCounters to_refuse = {};
   };
   PortCounts port_counts() const;
   /// Includes the counters of a crashed engine.
   EndpointCounters counters() const;
-  /// Counts of received packets that the endpoint has to refuse whatever its state: `dropped`, for
-  /// the reasons `runt` to `epoch`.
-  const EndpointCounters& to_refuse() const { return to_refuse_; }
   /// What it holds beside open calls. REQUIRES: runs().
   EndpointMemory memory() const { return engine_->endpoint().memory(); }
   const FaultPort& port() const { return *faults_; }

@@ -361,7 +361,7 @@ bool Simulation::done() const {
     if (!neighbour->done()) return false;
   }
   for (Rank rank = 0; rank < plan_.ranks; ++rank) {
-    if (!part_.done(rank, makes_calls(rank))) return false;
+    if (!gone(rank) && !part_.done(rank, makes_calls(rank))) return false;
   }
   if (next_news() != kNever || !leaving_.over()) return false;
   return std::all_of(calls_.begin(), calls_.end(), [this](const SimulatedCall& call) {
@@ -500,7 +500,7 @@ void Simulation::count() {
     result_.faults.corrupted += faults.corrupted;
     result_.faults.truncated += faults.truncated;
     const EndpointCounters counters = rank->counters();
-    judge_refusals(number, counters, rank->to_refuse(), result_);
+    judge_refusals(number, counters, counted.to_refuse, result_);
     for (std::size_t i = 0; i < counters.dropped.size(); ++i) {
       result_.counters.dropped[i] += counters.dropped[i];
     }
