@@ -57,7 +57,7 @@ class BlameJudge {
                          FaultKind::drift, FaultKind::nonfinite});
     if (!call_.late || call_.bounded || !alone) return;
     const bool victim = rank_ == plan_.victim;
-    const bool concerned = victim ? victim_takes_part() : at_.receives_of_victim(rank_);
+    const bool concerned = victim ? victim_contributes() : at_.receives_of_victim(rank_);
     if (report_.status == Status::complete && !concerned) return;
     const std::vector<Rank>& named = victim ? report_.blamed : report_.late_ranks;
     const bool said = report_.status == (victim ? Status::aborted : Status::peer_late);
@@ -166,11 +166,11 @@ class BlameJudge {
     return call_.number >= EndpointOptions{}.window;
   }
 
-  /// Whether the victim exchanges data with another rank.
-  bool victim_takes_part() const {
+  /// Whether a rank needs data of the victim. If none does, the others end without the victim, keep
+  /// what it needs, and a late victim gets it.
+  bool victim_contributes() const {
     for (Rank rank = 0; rank < plan_.ranks; ++rank) {
-      if (rank == plan_.victim) continue;
-      if (at_.receives_of_victim(rank) || at_.sends_to_victim(rank)) return true;
+      if (rank != plan_.victim && at_.receives_of_victim(rank)) return true;
     }
     return false;
   }
