@@ -70,11 +70,16 @@ std::variant<Settings, std::string> read_settings(const Environment& environment
     if (*required != "0" && *required != "1") {
       return wrong("TARPON_REQUIRE", *required, "use 1, or 0");
     }
-    settings.required = *required == "1";
   }
   const std::string debug = environment("TARPON_DEBUG").value_or("");
   settings.told = debug == "INFO" || debug == "TRACE";
   return settings;
+}
+
+bool requires_tarpon(const Environment& environment) {
+  const auto required = environment("TARPON_REQUIRE");
+  if (required) return *required == "1";
+  return environment("TARPON_SECRET_FILE") || environment("TARPON_SECRET_FD");
 }
 
 const char* mode_name(const Settings& settings) {

@@ -15,9 +15,12 @@ struct Settings {
   std::uint64_t bounded_min = 1ull << 20;  // TARPON_BOUNDED_MIN=1M: calls of up to that are exact
   std::int64_t bound_us = 0;               // TARPON_BOUND=50ms; 0: learnt
   std::int64_t deadline_us = 10'000'000;   // TARPON_DEADLINE=10s: hard limit of bounded calls
-  bool required = false;                   // TARPON_REQUIRE=1: without Tarpon nothing goes on
   bool told = false;                       // TARPON_DEBUG=INFO, TRACE: a line at exit
 };
+
+/// Whether nothing goes on without Tarpon: TARPON_REQUIRE=1, or a job with a secret, for Gloo has
+/// none, where TARPON_REQUIRE=0 does not allow that.
+bool requires_tarpon(const Environment& environment);
 
 /// The settings, or one line that names a variable, its value and the remedy.
 std::variant<Settings, std::string> read_settings(const Environment& environment);

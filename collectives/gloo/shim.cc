@@ -90,7 +90,9 @@ class Contexts {
   void require(const std::string& why) const {
     if (!required_) return;
     throw ::gloo::InvalidOperationException(
-        "TARPON_REQUIRE=1 (tarpon run --require), and Tarpon cannot carry: " + why);
+        "TARPON_REQUIRE=1 (tarpon run --require), or a secret without TARPON_REQUIRE=0; and Tarpon "
+        "cannot carry: " +
+        why);
   }
 
   /// Null: Gloo carries it.
@@ -182,8 +184,8 @@ class Contexts {
         "models: use tarpon_torch.bounded_hook(), or average the parameters now and then\n");
   }
 
-  std::atomic<pid_t> process_ = ::getpid();                               // that connected last
-  const bool required_ = process_environment()("TARPON_REQUIRE") == "1";  // also with a wrong one
+  std::atomic<pid_t> process_ = ::getpid();                       // that connected last
+  const bool required_ = requires_tarpon(process_environment());  // also with a wrong setting
   Settings settings_;
   std::optional<std::string> wrong_setting_;
   std::mutex mutex_;

@@ -230,12 +230,12 @@ int run_program(const RunOptions& options, const cli::Invocation& invocation) {
     Voice().error(*wrong);
     return kUsage;
   }
-  if (const auto obstacle = obstacle_to_preload(options.command)) {
-    Voice().error(*obstacle);
-    if (std::get<gloo_shim::Settings>(settings).required) return kFailed;
-  }
   if (const auto given = give_program_secret(process_environment()); !given) {
     return report(given.error());
+  }
+  if (const auto obstacle = obstacle_to_preload(options.command)) {
+    Voice().error(*obstacle);
+    if (gloo_shim::requires_tarpon(process_environment())) return kFailed;
   }
   preload(*shim);
   return exec_program(options.command);

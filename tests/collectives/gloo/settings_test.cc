@@ -4,17 +4,25 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
 
 namespace tarpon::gloo_shim {
 namespace {
 
 using Variables = std::map<std::string, std::string>;
 
-std::variant<Settings, std::string> read(const Variables& variables) {
-  return read_settings([&](const char* name) -> std::optional<std::string> {
+Environment environment_of(Variables variables) {
+  return [variables = std::move(variables)](const char* name) -> std::optional<std::string> {
     const auto found = variables.find(name);
     return found == variables.end() ? std::nullopt : std::optional(found->second);
-  });
+  };
+}
+
+std::variant<Settings, std::string> read(const Variables& variables) {
+  return read_settings(environment_of(variables));
 }
 
 std::string refusal(const std::string& name, const std::string& value) {
@@ -29,7 +37,7 @@ TEST(GlooSettings, none__exact) {
   EXPECT_EQ(found.bounded_min, 1u << 20);
   EXPECT_EQ(found.bound_us, 0);
   EXPECT_EQ(found.deadline_us, 10'000'000);
-  EXPECT_FALSE(found.required || found.told);
+  EXPECT_FALSE(found.told);
 }
 
 TEST(GlooSettings, all_of_them) {
@@ -37,13 +45,24 @@ TEST(GlooSettings, all_of_them) {
                                               {"TARPON_BOUNDED_MIN", "64K"},
                                               {"TARPON_BOUND", "2.5ms"},
                                               {"TARPON_DEADLINE", "3s"},
-                                              {"TARPON_REQUIRE", "1"},
                                               {"TARPON_DEBUG", "INFO"}}));
   EXPECT_TRUE(found.bounded);
   EXPECT_EQ(found.bounded_min, 64u << 10);
   EXPECT_EQ(found.bound_us, 2500);
   EXPECT_EQ(found.deadline_us, 3'000'000);
-  EXPECT_TRUE(found.required && found.told);
+  EXPECT_TRUE(found.told);
+}
+
+TEST(GlooSettings, required__by_the_variable_or_by_a_secret) {
+  const auto required = [](Variables variables) {
+    return requires_tarpon(environment_of(std::move(variables)));
+  };
+  EXPECT_FALSE(required({}));
+  EXPECT_TRUE(required({{"TARPON_REQUIRE", "1"}}));
+  EXPECT_FALSE(required({{"TARPON_REQUIRE", "0"}}));
+  EXPECT_TRUE(required({{"TARPON_SECRET_FILE", "/run/secret"}}));
+  EXPECT_TRUE(required({{"TARPON_SECRET_FD", "7"}}));
+  EXPECT_FALSE(required({{"TARPON_SECRET_FILE", "/run/secret"}, {"TARPON_REQUIRE", "0"}}));
 }
 
 TEST(GlooSettings, nonsense__names_the_variable_its_value_and_the_remedy) {

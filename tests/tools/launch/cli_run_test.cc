@@ -76,8 +76,10 @@ TEST(CliRun, a_pytorch_with_gloo_inside__is_told) {
   EXPECT_EQ(run(other).out, "kept\n");
   Command required = command;
   required.environment["TARPON_REQUIRE"] = "1";
+  Command secret = command;
+  secret.arguments.insert(secret.arguments.begin() + 2, {"--integrity", "keyed"});
   command.arguments.insert(command.arguments.begin() + 2, "--require");
-  for (const Command& one : {command, required}) {
+  for (const Command& one : {command, required, secret}) {
     EXPECT_EQ(run(one).exit_code, 1);
     EXPECT_THAT(run(one).out, Not(HasSubstr("went on")));
   }
