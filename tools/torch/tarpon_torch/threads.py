@@ -15,6 +15,7 @@ from .library import TarponError
 
 _PAUSE = 0.001  # seconds, between looks at threads that run PyTorch's code
 _PYTORCH_SECONDS = 60.0
+_KEPT_IDLE = 4  # threads
 _GRACE = 1.0  # seconds, for a function that another thread has promised
 
 class Latch:
@@ -150,8 +151,8 @@ class Stage:
 class Workers:
     """Runs functions at once, each on a thread that waits for no other function.
 
-    One idle thread is kept: a new one for each function would cost ten times as much. State changes by
-    single operations, between which Ctrl-C may come.
+    A few idle threads are kept: a new one for each function would cost ten times as much, and a rank that
+    sends and receives at a time needs two. State changes by single operations, between which Ctrl-C may come.
     """
 
     def __init__(self, name: str):
@@ -194,7 +195,7 @@ class Workers:
                     continue  # a function comes, or has come
             work()
             del work  # it must not live until the next one comes
-            if stopped or self._idle:
+            if stopped or len(self._idle) >= _KEPT_IDLE:
                 return
             self._idle.append(works)
 
