@@ -246,7 +246,7 @@ std::string flows_line(const std::vector<std::uint32_t>& flows, FlowsBy by) {
                           : by == FlowsBy::trial
                               ? ", by trial; messages below 1 MiB take 1"
                               : fmt::format(
-                                    ", without a trial: that takes up to {} calls with messages "
+                                    ", without a trial: that takes {} calls with messages "
                                     "of 1 MiB or more",
                                     kTrialCalls);
   return fmt::format("# Flows to each rank   : {}{}\n", many, why);

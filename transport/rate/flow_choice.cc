@@ -14,29 +14,17 @@ FlowChoice::FlowChoice(std::uint32_t asked, std::uint32_t available)
 FlowChoice::Next FlowChoice::next() {
   if (!tries_) return {flows_, false};
   const std::uint32_t at = number_++ % kTrialOf;
+  if (at >= kTrial) return {flows_, false};
   if (at == 0) {
     best_ = {};
     awaited_ = kTrial;
-    given_up_ = false;
   }
-  if (at >= kTrial || given_up_) return {flows_, false};
   const std::uint32_t other = flows_ == 1 ? kMany : 1;
   return {at / kRun == 1 ? other : flows_, true};
 }
 
-bool FlowChoice::is_hopeless(std::uint32_t flows, double bytes_per_second) const {
-  if (flows == flows_ || bytes_per_second == 0) return false;
-  const double winning = flows == 1 ? best_[1] / kWorthwhile : best_[0] * kWorthwhile;
-  return bytes_per_second < kHopeless * winning;
-}
-
 void FlowChoice::ended(std::uint32_t flows, double bytes_per_second) {
   if (awaited_ == 0) return;
-  if (is_hopeless(flows, bytes_per_second)) {
-    given_up_ = true;
-    awaited_ = 0;
-    return;
-  }
   double& best = best_[flows == 1 ? 0 : 1];
   best = std::max(best, bytes_per_second);
   if (--awaited_ == 0) flows_ = best_[1] >= kWorthwhile * best_[0] && best_[1] > 0 ? kMany : 1;

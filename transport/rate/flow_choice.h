@@ -3,10 +3,9 @@
 // Clouds limit each flow (addresses and ports) by itself, so several carry more; elsewhere one
 // costs least. A trial is three runs of large operations: the present number of flows, the other
 // one, the present one again. The best operation of a run counts, since in the first one credit
-// still follows what it learnt under another number. A number that cannot win any more is given up
-// at once. Operations are counted alike on all ranks, so all ranks try at once, and each sees the
-// effect in what it receives. Each rank decides alone, since messages say in how many flows they
-// travel.
+// still follows what it learnt under another number. Operations are counted alike on all ranks, so
+// all ranks try at once, and each sees the effect in what it receives. Each rank decides alone,
+// since messages say in how many flows they travel.
 #pragma once
 
 #include <array>
@@ -23,7 +22,6 @@ class FlowChoice {
  public:
   static constexpr std::uint32_t kMany = kTrialFlows;
   static constexpr double kWorthwhile = 1.3;       // times the rate of one flow, at least
-  static constexpr double kHopeless = 0.6;         // of the rate that would win
   static constexpr std::uint32_t kRun = 3;         // operations of a run
   static constexpr std::uint32_t kTrialOf = 1024;  // operations, from one trial to the next
   static constexpr std::uint32_t kTrial = 3 * kRun;
@@ -48,12 +46,9 @@ class FlowChoice {
   std::uint32_t flows() const { return flows_; }
 
  private:
-  bool is_hopeless(std::uint32_t flows, double bytes_per_second) const;
-
   const bool tries_;
   std::uint32_t flows_;
   std::uint32_t number_ = 0;
-  bool given_up_ = false;         // the present trial
   std::uint32_t awaited_ = 0;     // operations of the trial that have not ended
   std::array<double, 2> best_{};  // rates of the trial, bytes a second: with one flow, with many
 };

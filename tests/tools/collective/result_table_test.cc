@@ -19,7 +19,7 @@ TEST(FlowsLine, flows__once_where_alike_else_by_rank) {
             "# Flows to each rank   : 4 1 4, of ranks 0 to 2\n");
   EXPECT_EQ(flows_line({1}, FlowsBy::trial),
             "# Flows to each rank   : 1, by trial; messages below 1 MiB take 1\n");
-  EXPECT_THAT(flows_line({1}, FlowsBy::no_trial), HasSubstr(": 1, without a trial: that takes up to 9"));
+  EXPECT_THAT(flows_line({1}, FlowsBy::no_trial), HasSubstr(": 1, without a trial: that takes 9"));
 }
 
 TEST(FlowsLine, choice__by_trial_where_one_can_have_ended) {

@@ -147,24 +147,6 @@ TEST(FlowChoiceTest, trial__takes_several_where_they_carry_more_and_looks_again)
   EXPECT_EQ(choice.flows(), 1u);
 }
 
-TEST(FlowChoiceTest, trial__gives_up_a_number_that_cannot_win) {
-  FlowChoice choice(0, 4);
-  double gain = 0.7;
-  const auto rate = [&gain](std::uint32_t flows) { return flows == 1 ? 1e8 : gain * 1e8; };
-  std::vector<std::uint32_t> taken;
-  for (int i = 0; i < 9; ++i) taken.push_back(operate(choice, rate));
-  EXPECT_THAT(taken, ElementsAre(1, 1, 1, 4, 1, 1, 1, 1, 1));
-  for (std::uint32_t i = 9; i < FlowChoice::kTrialOf; ++i) EXPECT_EQ(operate(choice, rate), 1u);
-  gain = 4;
-  for (int i = 0; i < 9; ++i) operate(choice, rate);
-  EXPECT_EQ(choice.flows(), 4u);
-  for (std::uint32_t i = 9; i < FlowChoice::kTrialOf; ++i) EXPECT_EQ(operate(choice, rate), 4u);
-  taken.clear();
-  for (int i = 0; i < 9; ++i) taken.push_back(operate(choice, rate));
-  EXPECT_THAT(taken, ElementsAre(4, 4, 4, 1, 4, 4, 4, 4, 4));
-  EXPECT_EQ(choice.flows(), 4u);
-}
-
 TEST(FlowChoiceTest, trial__waits_for_operations_that_overlap_and_passes_over_failed_ones) {
   FlowChoice choice(0, 8);
   std::vector<FlowChoice::Next> begun;
