@@ -25,6 +25,8 @@ PEER = {NETWORK: GLOO, ONE_HOST: MPI}
 
 # Sizes that one run measures, with the same number of calls.
 SMALL, LARGE, LARGE_OF_HOST = (4 * KIB, 64 * KIB, MIB), (25 * MIB, 64 * MIB), (25 * MIB,)
+# Calls before those. The first nine large calls of a job try how many flows carry most.
+WARM_UP = {SMALL: 3, LARGE: 10, LARGE_OF_HOST: 10}
 BUCKET = 25 * MIB
 
 AIM = 2.0  # Gloo's time / Tarpon's, at every size; 1 is the least
@@ -46,7 +48,7 @@ def run_tarpon(binaries, collective, ranks, sizes, calls, network):
     steps = ["-f", "16"] if sizes == SMALL else ["-i", str(max(1, sizes[-1] - sizes[0]))]
     with tempfile.NamedTemporaryFile(suffix=".json") as report:
         run([f"{binaries}/tarpon", collective, "--local-ranks", str(ranks), *network, "-b", str(sizes[0]), "-e",
-             str(sizes[-1]), *steps, "-n", str(calls), "-w", "3", "--json", report.name])
+             str(sizes[-1]), *steps, "-n", str(calls), "-w", str(WARM_UP[sizes]), "--json", report.name])
         entries = json.load(open(report.name))["results"]
     assert all(entry["nwrong"] == 0 for entry in entries)
     assert sorted({entry["size"] for entry in entries}) == list(sizes)
@@ -56,7 +58,7 @@ def run_tarpon(binaries, collective, ranks, sizes, calls, network):
 def run_gloo(binaries, collective, ranks, sizes, calls):
     """The times, by size."""
     with tempfile.TemporaryDirectory() as store:
-        program = [f"{binaries}/gloo_collective", store, "eth0", collective, str(calls), "3",
+        program = [f"{binaries}/gloo_collective", store, "eth0", collective, str(calls), str(WARM_UP[sizes]),
                    *map(str, sizes)]
         runs = runs_on_testbed(binaries, ranks, 1500, program)
     return {size: one.times for size, one in runs.items()}
@@ -65,7 +67,7 @@ def run_gloo(binaries, collective, ranks, sizes, calls):
 def run_mpi(binaries, collective, ranks, sizes, calls):
     """The times, by size."""
     out = run(["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", str(ranks), "--mca", "btl", "self,vader",
-               f"{binaries}/mpi_collective", collective, str(calls), "3", *map(str, sizes)])
+               f"{binaries}/mpi_collective", collective, str(calls), str(WARM_UP[sizes]), *map(str, sizes)])
     results = [json.loads(line) for line in out.splitlines()]
     assert all(result["wrong"] == 0 for result in results)
     return {result["size"]: result["times_us"] for result in results}
