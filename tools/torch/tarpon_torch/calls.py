@@ -285,8 +285,7 @@ class Outcome:
         self._lock = threading.Lock()
         self._over = Latch()
         self._error: Optional[Exception] = None
-        # "future": completed by the end, once there is one; "teller": what completes it.
-        self._marks: Dict[str, Any] = {}
+        self._future: Dict[str, "torch.futures.Future[Any]"] = {}  # one, once it was asked for
 
     def future_of(self, value: Any) -> "torch.futures.Future[Any]":
         """A future that this end completes, with `value`. Its callbacks run on a thread of their own, and may
@@ -294,16 +293,22 @@ class Outcome:
         # An error that set_exception() sets shows in Python alone. C++ sees that of a callback. It runs
         # inside end(); a cycle through a future of C++ would keep the value for ever, if no end came.
         own = weakref.ref(self)
-        ended: "torch.futures.Future[Any]" = self._marks.setdefault("future", torch.futures.Future())
-        if self.is_over():
-            self._complete()
+        ended = self._future.get("ended")
+        if ended is None:
+            ended = self._future.setdefault("ended", torch.futures.Future())
+            if self.is_over():  # else end() finds it
+                self._complete()
         return ended.then(lambda _: own()._settle(value))  # type: ignore[union-attr]
 
     def _complete(self) -> None:
-        """Completes the future: once, though both the end and future_of() may call it."""
-        teller = object()
-        if self._marks.setdefault("teller", teller) is teller:
-            self._marks["future"].set_result(None)
+        """Of the future. Both end() and the future_of() that makes it may call it."""
+        ended = self._future["ended"]
+        try:
+            if not ended.done():
+                ended.set_result(None)
+        except RuntimeError:
+            if not ended.done():  # the other one has completed it meanwhile
+                raise
 
     def _settle(self, value: Any) -> Any:
         self._raise_error()
@@ -342,7 +347,7 @@ class Outcome:
             over = self._left == 0
         if over:
             self._over.open()
-            if "future" in self._marks:
+            if self._future:
                 callbacks.run(lambda: run_pytorch(self._complete))
 
     def is_over(self) -> bool:

@@ -95,9 +95,8 @@ class Communicator:
         `obstacle`: why this rank cannot take part. `shares_job`, alike on all ranks: where all of
         them are ranks of one communicator that was made with `shares_job`, this one is split from
         it, and shares its sockets and threads; it cannot rejoin(). `secret_from_store`: store_secret.py.
-        Without a store the ranks meet
-        where the environment says. What is None here comes from the environment. Errors:
-        TarponError, alike on all ranks that share a store.
+        Without a store the ranks meet where the environment says. What is None here comes from the
+        environment. Errors: TarponError, alike on all ranks that share a store.
         """
         options = lib.sized(
             lib.Options,

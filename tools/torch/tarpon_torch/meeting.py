@@ -56,11 +56,14 @@ class Meeting:
         self._until = time.monotonic() + timeout
         self._interface = interface
         self._listener = ctypes.c_void_p()
+        self._gave_secret = False
 
     def __enter__(self) -> "Meeting":
         return self
 
     def __exit__(self, *_: Any) -> None:
+        if self._gave_secret:
+            store_secret.forget(self._store, self._secret_key())
         if self._listener.value:
             lib.library().tarpon_listener_free(self._listener)
 
@@ -116,7 +119,7 @@ class Meeting:
                 return place
             secret = None
             if shares_secret:
-                secret = store_secret.take(self._store, self._secret_key(), self._world_size - 1)
+                secret = store_secret.take(self._store, self._secret_key())
             return Place(word["job"], word["address"].encode(), secret=secret)
         try:
             words = [own]
@@ -126,6 +129,7 @@ class Meeting:
             word = _common_job(offered, words) or self._address()
             place = self._split_of(word, offered) or Place(word["job"], listener=self._listener)
             if shares_secret and place.split is None:
+                self._gave_secret = True
                 secret = store_secret.give(self._store, self._secret_key())
                 place = dataclasses.replace(place, secret=secret)
         except TarponError as error:

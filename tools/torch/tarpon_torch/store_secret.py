@@ -1,14 +1,17 @@
 """The secret of a job, by the store in which its ranks meet: for stores that the user trusts.
 
-Rank 0 draws it and writes it under a key of the meeting. The rank that reads it last deletes the key.
-It is in memory alone: in the store's process, and in a memfd of each rank until that has connected.
+Rank 0 draws it, writes it under a key of the meeting, and deletes that when all ranks have connected, or
+when it gives up. It is in memory alone: in the store's process, and in a memfd of each rank until that has connected.
 """
 
 import contextlib
+import datetime
 import logging
 import os
 import secrets
 from typing import Any, Iterator, Mapping, Optional
+
+import torch.distributed as dist
 
 from .library import TarponError
 
@@ -20,6 +23,7 @@ GIVEN = "that of TARPON_SECRET_FILE or TARPON_SECRET_FD"
 FROM_STORE = f"one from the store ({VARIABLE}=1)"
 
 _BYTES = 32
+_PATIENCE = 2.0  # seconds, for what is there unless it is gone
 _LOGGER = logging.getLogger("tarpon")  # that of loss_watch.py
 
 
@@ -35,14 +39,15 @@ def source(wanted: Optional[bool], environment: Mapping[str, str] = os.environ) 
 
 
 def check_store(store: Any) -> None:
-    """Errors: TarponError, where there is none, or where it would write a secret to a file."""
+    """Errors: TarponError, where there is none, or where it may write a secret to a file."""
     if store is None:
         raise TarponError(f"{FROM_STORE}: this group has no store: give a TARPON_SECRET_FILE")
     while hasattr(store, "underlying_store"):
         store = store.underlying_store
-    if hasattr(store, "path"):
+    if not isinstance(store, (dist.TCPStore, dist.HashStore)):
         raise TarponError(
-            f"{FROM_STORE}: the store is a file, which other users can read: give a TARPON_SECRET_FILE"
+            f"{FROM_STORE}: a {type(store).__name__} may keep it in a file, which other users can read: give a "
+            "TARPON_SECRET_FILE"
         )
 
 
@@ -54,19 +59,32 @@ def tell_worth() -> None:
 
 
 def give(store: Any, key: str) -> str:
-    """Draws a secret and writes it under `key`."""
+    """Draws a secret and writes it under `key`. Errors: TarponError."""
     secret = secrets.token_hex(_BYTES)
-    store.set(key, secret)
+    try:
+        store.set(key, secret)
+    except RuntimeError as error:
+        raise TarponError(f"{FROM_STORE} cannot be written: {error}") from error
     return secret
 
 
-def take(store: Any, key: str, takers: int) -> str:
-    """The secret under `key`, which rank 0 has written. The last of `takers` deletes it, if the store can."""
-    secret: str = store.get(key).decode(errors="replace")
-    if store.add(f"{key}/taken", 1) == takers:
-        with contextlib.suppress(AttributeError, RuntimeError):  # not all stores can
-            store.delete_key(key)
+def take(store: Any, key: str) -> str:
+    """The secret under `key`, which rank 0 has written. Errors: TarponError, where it is gone: rank 0 has
+    given up."""
+    try:
+        store.wait([key], datetime.timedelta(seconds=_PATIENCE))
+        secret: str = store.get(key).decode(errors="replace")
+    except RuntimeError as error:
+        raise TarponError(f"{FROM_STORE} is gone, as rank 0 has given up: {error}") from error
     return secret
+
+
+def forget(store: Any, key: str) -> None:
+    """Deletes it from the store."""
+    try:
+        store.delete_key(key)
+    except RuntimeError as error:
+        _LOGGER.warning("tarpon: the secret of a job stays in the store: %s", error)
 
 
 @contextlib.contextmanager
