@@ -78,8 +78,11 @@ std::variant<Settings, std::string> read_settings(const Environment& environment
 
 bool requires_tarpon(const Environment& environment) {
   const auto required = environment("TARPON_REQUIRE");
-  if (required) return *required == "1";
-  return environment("TARPON_SECRET_FILE") || environment("TARPON_SECRET_FD");
+  if (required) return *required != "0";
+  const auto integrity = environment("TARPON_INTEGRITY");
+  return environment("TARPON_SECRET_FILE") || environment("TARPON_SECRET_FD") ||
+         environment("TARPON_SECRET_FROM_STORE") == "1" || integrity == "keyed" ||
+         integrity == "sealed";
 }
 
 const char* mode_name(const Settings& settings) {

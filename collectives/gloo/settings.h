@@ -18,8 +18,8 @@ struct Settings {
   bool told = false;                       // TARPON_DEBUG=INFO, TRACE: a line at exit
 };
 
-/// Whether nothing goes on without Tarpon: TARPON_REQUIRE=1, or a job with a secret, for Gloo has
-/// none, where TARPON_REQUIRE=0 does not allow that.
+/// Whether nothing goes on without Tarpon: TARPON_REQUIRE=1; or a variable names a secret or asks
+/// for packets that need one, which Gloo has not, and TARPON_REQUIRE=0 does not permit to go on.
 bool requires_tarpon(const Environment& environment);
 
 /// The settings, or one line that names a variable, its value and the remedy.

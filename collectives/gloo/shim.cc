@@ -90,9 +90,7 @@ class Contexts {
   void require(const std::string& why) const {
     if (!required_) return;
     throw ::gloo::InvalidOperationException(
-        "TARPON_REQUIRE=1 (tarpon run --require), or a secret without TARPON_REQUIRE=0; and Tarpon "
-        "cannot carry: " +
-        why);
+        "this job needs Tarpon (a secret, or TARPON_REQUIRE=1), which cannot carry it: " + why);
   }
 
   /// Null: Gloo carries it.

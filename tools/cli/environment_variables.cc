@@ -54,8 +54,8 @@ std::vector<cli::Variable> call_variables() {
        "auto: a rank's share of the work follows the speed of its link, and how late it begins; "
        "alike on all ranks"},
       {"TARPON_REQUIRE",
-       "under tarpon run, 1: where Tarpon cannot carry the calls the program "
-       "fails"},
+       "under tarpon run, 1: where Tarpon cannot carry the calls the program fails, as in any job "
+       "with a secret; 0: it goes on over Gloo, without protection"},
       {"TARPON_SECRET_FROM_STORE",
        "tarpon_torch, 1: without a secret the ranks take one from PyTorch's store, which has to be "
        "trusted"},

@@ -62,6 +62,10 @@ TEST(GlooSettings, required__by_the_variable_or_by_a_secret) {
   EXPECT_FALSE(required({{"TARPON_REQUIRE", "0"}}));
   EXPECT_TRUE(required({{"TARPON_SECRET_FILE", "/run/secret"}}));
   EXPECT_TRUE(required({{"TARPON_SECRET_FD", "7"}}));
+  EXPECT_TRUE(required({{"TARPON_SECRET_FROM_STORE", "1"}}));
+  EXPECT_TRUE(required({{"TARPON_INTEGRITY", "sealed"}}));
+  EXPECT_FALSE(required({{"TARPON_INTEGRITY", "crc32c"}}));
+  EXPECT_TRUE(required({{"TARPON_SECRET_FD", "7"}, {"TARPON_REQUIRE", "yes"}}));
   EXPECT_FALSE(required({{"TARPON_SECRET_FILE", "/run/secret"}, {"TARPON_REQUIRE", "0"}}));
 }
 
