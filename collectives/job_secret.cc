@@ -27,20 +27,21 @@ bool skip_digits(std::string_view& text) {
   return digits > 0;
 }
 
-/// Whether `path` is that of an open descriptor. The kernel makes that link, for the users that may
-/// trace the process, so no stranger can change its target.
-bool is_descriptor(std::string_view path) {
+/// Whose open descriptor a path names.
+enum class Descriptor { none, of_this_process, of_a_process };
+
+/// The kernel makes the link of such a path, for the users that may trace the process.
+Descriptor descriptor_at(std::string_view path) {
   constexpr std::string_view kBegin = "/proc/", kSelf = "self", kFolder = "/fd/";
-  if (!path.starts_with(kBegin)) return false;
+  if (!path.starts_with(kBegin)) return Descriptor::none;
   path.remove_prefix(kBegin.size());
-  if (path.starts_with(kSelf)) {
-    path.remove_prefix(kSelf.size());
-  } else if (!skip_digits(path)) {
-    return false;
-  }
-  if (!path.starts_with(kFolder)) return false;
+  const bool own = path.starts_with(kSelf);
+  if (own) path.remove_prefix(kSelf.size());
+  if (!own && !skip_digits(path)) return Descriptor::none;
+  if (!path.starts_with(kFolder)) return Descriptor::none;
   path.remove_prefix(kFolder.size());
-  return skip_digits(path) && path.empty();
+  if (!skip_digits(path) || !path.empty()) return Descriptor::none;
+  return own ? Descriptor::of_this_process : Descriptor::of_a_process;
 }
 
 /// Reads from the begin of a file. `name`: for messages.
@@ -78,7 +79,8 @@ JobSecret::~JobSecret() {
 
 Result<std::shared_ptr<const JobSecret>> JobSecret::read_file(const std::string& path) {
   const std::string name = fmt::format("the secret file '{}'", path);
-  const int follow = is_descriptor(path) ? 0 : O_NOFOLLOW;
+  const Descriptor kind = descriptor_at(path);
+  const int follow = kind == Descriptor::none ? O_NOFOLLOW : 0;
   const FileDescriptor file(
       open(path.c_str(), O_RDONLY | follow | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   if (!file) {
@@ -91,6 +93,11 @@ Result<std::shared_ptr<const JobSecret>> JobSecret::read_file(const std::string&
   if (fstat(file.get(), &facts) != 0) return fail_system(errno, name);
   if (!S_ISREG(facts.st_mode)) {
     return fail(Error::Code::invalid_argument, fmt::format("{} is no regular file", name));
+  }
+  // Another process may have the number by now, and any file of root's open.
+  if (kind == Descriptor::of_a_process && facts.st_nlink != 0) {
+    return fail(Error::Code::invalid_argument,
+                fmt::format("{} is a file with a name: give that name", name));
   }
   if (facts.st_uid != geteuid() && facts.st_uid != 0) {
     return fail(Error::Code::invalid_argument,

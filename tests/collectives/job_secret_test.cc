@@ -96,6 +96,15 @@ TEST_F(JobSecretTest, read_file__follows_the_link_of_a_descriptor__and_checks_it
   }
   ASSERT_EQ(fchmod(descriptor, 0644), 0);
   EXPECT_THAT(refusal("/proc/self" + place), HasSubstr("is open to other users"));
+  // Another process may have its number by now.
+  write(content);
+  ASSERT_EQ(chmod(path_.c_str(), 0600), 0);
+  const int named = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  const std::string of_named = "/fd/" + std::to_string(named);
+  EXPECT_TRUE(JobSecret::read_file("/proc/self" + of_named));
+  EXPECT_THAT(refusal("/proc/" + std::to_string(getpid()) + of_named),
+              HasSubstr("is a file with a name: give that name"));
+  close(named);
   // Other links below /proc, and paths that look like it, are links as all others.
   EXPECT_THAT(refusal("/proc/self/exe"), HasSubstr("is a symbolic link"));
   EXPECT_THAT(refusal("/proc/self/../self" + place), HasSubstr("is a symbolic link"));

@@ -12,7 +12,8 @@ bool names_secret(const Environment& environment);
 
 /// Keeps `secret` in a memfd, which the program inherits, and sets TARPON_SECRET_FILE to its path
 /// below /proc. Launchers close descriptors of the processes that they start; by the path these
-/// read the secret as long as the program lives, on this host, as the same user. Errors:
+/// read the secret as long as the program lives, on this host, as the same user. A process that the
+/// program starts without closing descriptors has the secret, also as another user. Errors:
 /// unavailable.
 Result<void> give_program(const JobSecret& secret);
 
