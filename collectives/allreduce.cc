@@ -16,7 +16,9 @@ bool may_run_bounded(const AllreduceArguments& arguments) {
 std::uint64_t Report::mask(const std::vector<Rank>& ranks) const {
   if (host_of == nullptr) return mask_of(ranks);
   std::uint64_t mask = 0;
-  for (const Rank rank : ranks) mask |= bit((*host_of)[rank]);
+  for (const Rank rank : ranks) {
+    if (rank < host_of->size()) mask |= bit((*host_of)[rank]);
+  }
   return mask;
 }
 

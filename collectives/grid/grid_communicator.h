@@ -38,7 +38,7 @@
 // Broadcast, all_gather and reduce_scatter: GridExchange says how. Barriers and resync() are
 // AllReduces. agree(): the rail's verdict first, then the worst of these in the host; masks of the
 // verdict have a bit for each host, and so has LossReport::late. A rank whose sibling does not come
-// by the deadline halts. abort() reaches all ranks.
+// by the deadline halts. abort() reaches all ranks; of a host that is out, the ranks of that host.
 //
 // Not there: other collectives, bounded reduce_scatter, messages, calls that follow, shares,
 // algorithms that are named, split(), shrink(), rejoin(), jobs without memory that the ranks of a
@@ -48,8 +48,8 @@
 // all the layout. The first rank of each host and of each rail opens a listener, within
 // CommunicatorOptions::ports, where its communicator meets: that of a host at 127.0.0.1. Options
 // that concern the network are those of the rail; on AF_XDP the ranks of a host divide the queues
-// of its link by their places. Each rank then has these threads: the progress threads and the control meshes
-// of two communicators, and one that passes a chunk from stage to stage.
+// of its link by their places. Each rank then has these threads: the progress threads and the
+// control meshes of two communicators, and one that passes a chunk from stage to stage.
 #pragma once
 
 #include <memory>

@@ -1,8 +1,10 @@
 #include "collectives/grid/grid_connection.h"
 
 #include <fmt/format.h>
+#include <net/if.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <utility>
 
@@ -11,6 +13,7 @@
 #include "collectives/driver/offer.h"
 #include "collectives/driver/own_network.h"
 #include "collectives/grid/global_names.h"
+#include "collectives/grid/grid_tags.h"
 #include "collectives/membership/socket_network.h"
 #include "collectives/rank_list.h"
 #include "collectives/report_text.h"
@@ -72,12 +75,13 @@ class Forming {
     if (auto found = find_layout(key); !found) return fail(found.error());
     if (auto met = open_listeners(); !met) return fail(met.error());
     const PartOfGrid host{.watcher = watcher};
-    const PartOfGrid rail{
-        .siblings = parts_->layout.places(), .place = parts_->own_place(), .watcher = watcher};
     if (auto made = connect(parts_->host_job, host_options(), host, parts_->host_ranks()); !made) {
       return fail(made.error());
     }
-    if (auto made = connect(parts_->rail_job, rail_options(), rail, parts_->rail_ranks()); !made) {
+    auto rail = part_of_rail();
+    if (!rail) return fail(rail.error());
+    rail->watcher = watcher;
+    if (auto made = connect(parts_->rail_job, rail_options(), *rail, parts_->rail_ranks()); !made) {
       return fail(made.error());
     }
     parts_->host = parts_->host_job.get();
@@ -180,6 +184,9 @@ class Forming {
       auto door = mesh::open_door(address, options_.ports);
       if (!door) {
         mine.error = door.error();
+        if (address == kLoopbackAddress) {
+          mine.error->message += "; is the loopback interface up? (ip link set lo up)";
+        }
         return;
       }
       listener = std::make_shared<FileDescriptor>(std::move(door->listener));
@@ -225,6 +232,42 @@ class Forming {
     auto all = settle(mine, [](const auto&) -> Result<std::string> { return std::string(); });
     if (!all) return fail(all.error());
     return {};
+  }
+
+  /// The ranks of a host that use the same interface share its link.
+  Result<PartOfGrid> part_of_rail() {
+    using Name = std::array<char, IFNAMSIZ>;
+    Name own{};
+    CommunicatorOptions found = options_;
+    // Where this fails, connecting the rail fails too, and says so.
+    if (rendezvous::fill_network(found, control_->local_address())) {
+      found.interface.copy(own.data(), own.size() - 1);
+    }
+    std::vector<Name> names(parts_->layout.places());
+    const auto told = parts_->host_job->collective(
+        {.collective = Collective::all_gather,
+         .input = &own,
+         .output = names.data(),
+         .count = sizeof own,
+         .type = DataType::uint8,
+         .tag = gather_tag(kGridAgreementTag),
+         .deadline = std::max<Duration>(before(deadline_) - monotonic_now(), 1ms)});
+    Told mine;
+    if (!told) {
+      mine.error = told.error();
+    } else if (told->status != Status::complete) {
+      mine.error =
+          Error::make(Error::Code::unavailable, global_text(told->detail, parts_->host_ranks()));
+    }
+    auto all = settle(mine, [](const auto&) -> Result<std::string> { return std::string(); });
+    if (!all) return fail(all.error());
+    PartOfGrid part;
+    for (std::uint32_t place = 0; place < names.size(); ++place) {
+      if (names[place] != own) continue;
+      if (place < parts_->own_place()) ++part.place;
+      ++part.siblings;
+    }
+    return part;
   }
 
   CommunicatorOptions part_options(const std::string& name, const std::string& address,

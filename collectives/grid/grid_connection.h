@@ -20,8 +20,8 @@ using HostKey = std::function<std::string(Rank)>;
 struct GridConnection {
   std::unique_ptr<ControlChannel> control;  // of all ranks
   std::unique_ptr<LiveParts> parts;
-  /// By rank. On rank 0 complete. Elsewhere complete for the ranks of this host and this rail;
-  /// others have their host's name.
+  /// By rank. On rank 0 complete. Elsewhere complete for the ranks of this rail; those of this host
+  /// have what they use in the host, on loopback; others have their host's name.
   std::vector<RankInfo> ranks;
 };
 

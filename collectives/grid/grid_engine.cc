@@ -25,22 +25,24 @@ std::string encode(Rank rank, const Ending& loss) {
   return fmt::format("!{} {} {}", rank, static_cast<int>(loss.status), loss.detail);
 }
 
-/// Takes a number and the space behind it from the beginning of `text`.
-std::optional<unsigned> take_number(std::string_view& text) {
+/// Takes a number below `limit` and the space behind it from the beginning of `text`.
+std::optional<unsigned> take_number(std::string_view& text, unsigned limit) {
   unsigned number = 0;
   const auto [after, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   const auto used = static_cast<std::size_t>(after - text.data());
-  if (error != std::errc() || used == text.size() || text[used] != ' ') return std::nullopt;
+  if (error != std::errc() || used == text.size() || text[used] != ' ' || number >= limit) {
+    return std::nullopt;
+  }
   text.remove_prefix(used + 1);
   return number;
 }
 
-/// `heard`: of a communicator whose ranks are `ranks`.
-Abort decode(const Abort& heard, const std::vector<Rank>& ranks) {
+/// `heard`: of a communicator whose ranks are `ranks`, in a grid of `world` ranks.
+Abort decode(const Abort& heard, const std::vector<Rank>& ranks, std::uint32_t world) {
   std::string_view text = heard.reason;
   if (text.starts_with('@')) {
     text.remove_prefix(1);
-    if (const auto rank = take_number(text)) {
+    if (const auto rank = take_number(text, world)) {
       return {static_cast<Rank>(*rank), std::string(text)};
     }
   }
@@ -48,12 +50,13 @@ Abort decode(const Abort& heard, const std::vector<Rank>& ranks) {
 }
 
 /// Why the host is out; nullopt: the abort is one of all ranks.
-std::optional<Ending> loss_of(const std::optional<Abort>& heard) {
+std::optional<Ending> loss_of(const std::optional<Abort>& heard, std::uint32_t world) {
   if (!heard || !heard->reason.starts_with('!')) return std::nullopt;
   std::string_view text = heard->reason;
   text.remove_prefix(1);
-  const auto rank = take_number(text), status = take_number(text);
-  if (!rank || !status || *status > static_cast<unsigned>(Status::peer_left)) return std::nullopt;
+  const auto rank = take_number(text, world);
+  const auto status = take_number(text, static_cast<unsigned>(Status::peer_left) + 1);
+  if (!rank || !status) return std::nullopt;
   return Ending{static_cast<Status>(*status), {static_cast<Rank>(*rank)}, std::string(text)};
 }
 
@@ -200,13 +203,14 @@ void GridEngine::abort(const std::string& reason) {
 void GridEngine::pass_aborts_on() {
   if (stopped_) return;
   const auto from_host = parts_.host->aborted(), from_rail = parts_.rail->aborted();
-  if (const auto loss = loss_of(from_host)) {
+  const std::uint32_t world = parts_.layout.world_size();
+  if (const auto loss = loss_of(from_host, world)) {
     note_loss(*loss);
     if (!from_rail) return;
   }
   if (!from_host && !from_rail) return;
-  const Abort origin =
-      from_rail ? decode(*from_rail, parts_.rail_ranks()) : decode(*from_host, parts_.host_ranks());
+  const Abort origin = from_rail ? decode(*from_rail, parts_.rail_ranks(), world)
+                                 : decode(*from_host, parts_.host_ranks(), world);
   if (!abort_) abort_ = origin;
   if (!from_rail) parts_.rail->abort(encode(origin));
   if (!from_host) parts_.host->abort(encode(origin));

@@ -47,7 +47,8 @@ class GridEngine {
   /// When progress() may have something to do although nothing has changed; kNever: never.
   Time next_deadline() const { return look_at_; }
 
-  /// Ends outstanding and later calls of this rank and of all others.
+  /// Ends outstanding and later calls of this rank and of all others; of a host that is out, those
+  /// of that host, whose ranks have no part in other calls.
   void abort(const std::string& reason);
 
   /// It makes no further call of the communicators. Those that run end with the communicators;

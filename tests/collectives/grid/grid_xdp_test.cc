@@ -1,4 +1,6 @@
 // A grid whose rails use AF_XDP: the ranks of a host divide the queues of its link. Needs root.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -37,7 +39,11 @@ TEST_F(GridXdpTest, ranks_of_a_host__take_queues_of_their_own) {
   });
   ASSERT_EQ(grid.size(), kRanks);
   on_all(kRanks, [&](Rank rank) {
-    EXPECT_EQ(grid[rank]->ranks()[rank].datapath, "xdp");
+    const RankInfo& own = grid[rank]->ranks()[rank];
+    EXPECT_EQ(own.datapath, "xdp");
+    const int place = rank % static_cast<int>(kPerHost);
+    EXPECT_THAT(own.datapath_reason,
+                testing::HasSubstr(fmt::format("queue {} and {}", place, place + 3)));
     for (const std::size_t count : {std::size_t{17}, std::size_t{100'000}}) {
       std::vector<float> values = input(rank, count, 0);
       const auto report = grid[rank]->allreduce(in_place(values));
