@@ -166,8 +166,8 @@ void send_hostile_packets(const Options& options, Board& board) {
                                               .integrity = board.integrity});
   if (!sender) die(sender.error().message);
   Random random(20261123);
-  // Sleeps of a millisecond or more keep the rate.
-  const auto at_once = std::max<std::uint64_t>(16, static_cast<std::uint64_t>(options.rate / 1000));
+  // Each call loses the time by which its last sleep is too long.
+  const auto at_once = std::max<std::uint64_t>(16, static_cast<std::uint64_t>(options.rate / 100));
   while (!board.over) {
     const int traffic = board.traffic;
     if (traffic == nobody) std::this_thread::sleep_for(1ms);
