@@ -123,6 +123,11 @@ enum class Status : std::uint8_t {
 
 std::string_view name(Status status);
 
+/// Whether a call that ended so has a result in its output.
+constexpr bool has_result(Status status) {
+  return status == Status::complete || status == Status::partial || status == Status::late_self;
+}
+
 /// Why a call was aborted. The numbers go over the wire (tarpon_abort_reason) and never change.
 enum class AbortReason : std::uint8_t {
   given_up = 0,       // by abort(), shrink(), rejoin() or destruction

@@ -92,13 +92,11 @@ std::string progress_text(const Report& report) {
 
 std::string to_string(const Report& report) {
   const std::string progress = progress_text(report);
-  const bool has_result = report.status == Status::complete || report.status == Status::partial ||
-                          report.status == Status::late_self;
   if (report.status == Status::complete && !report.detail.empty()) {
     return fmt::format("{}: {}; {}", name(report.status), progress, report.detail);
   }
   // The detail of other results repeats what the progress says.
-  if (has_result || report.detail.empty()) {
+  if (has_result(report.status) || report.detail.empty()) {
     return fmt::format("{}: {}", name(report.status), progress);
   }
   return fmt::format("{}: {} ({})", name(report.status), report.detail, progress);

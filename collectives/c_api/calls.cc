@@ -20,13 +20,8 @@ using namespace tarpon::c_api;
 
 namespace {
 
-bool has_result(const Report& report) {
-  return report.status == Status::complete || report.status == Status::partial ||
-         report.status == Status::late_self;
-}
-
 int hand_over(Report report, tarpon_report** place) {
-  const bool good = has_result(report);
+  const bool good = has_result(report.status);
   const std::string text = good ? std::string() : to_string(report);
   if (place != nullptr) {
     auto handle = std::make_unique<tarpon_report>();

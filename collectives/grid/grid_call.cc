@@ -12,10 +12,6 @@
 namespace tarpon::grid {
 namespace {
 
-bool has_result(Status status) {
-  return status == Status::complete || status == Status::partial || status == Status::late_self;
-}
-
 bool is_final(Status status) {
   return status == Status::peer_dead || status == Status::peer_left || status == Status::evicted;
 }

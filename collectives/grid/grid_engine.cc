@@ -153,9 +153,7 @@ void GridEngine::end(GridCall& call, Time now) {
   const Report& report = call.pending()->report;
   const auto last = last_.find(report.tag);
   if (last != last_.end() && last->second.get() == &call) last_.erase(last);
-  const bool result = report.status == Status::complete || report.status == Status::partial ||
-                      report.status == Status::late_self;
-  if (!result && over_.size() < kMostOver) over_.insert(report.tag);
+  if (!has_result(report.status) && over_.size() < kMostOver) over_.insert(report.tag);
   if (call.host_loss() == Status::complete || loss_ || stopped_) return;
   note_loss({call.host_loss(), report.blamed, report.detail});
   parts_.host->abort(encode(lost_rank(call), *loss_));

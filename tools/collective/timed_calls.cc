@@ -66,9 +66,7 @@ Result<void> meet(const TimedCalls& calls, Duration deadline) {
                                      .bound_rule = BoundRule::learnt});
   if (!report) return fail(report.error());
   const Status status = report->status;
-  if (status == Status::complete || status == Status::partial || status == Status::late_self) {
-    return {};
-  }
+  if (has_result(status)) return {};
   return fail(
       Error::make(status == Status::peer_late ? Error::Code::timeout : Error::Code::unavailable,
                   fmt::format("barrier: {}: {}", name(status), report->detail)));
@@ -157,9 +155,7 @@ IterationLog run_timed(const TimedCalls& calls, const void* input, void* output,
     if (!report) {
       return failed(calls, port_first, std::move(log), report.error().message, "");
     }
-    const bool ended = report->status == Status::complete || report->status == Status::partial ||
-                       report->status == Status::late_self;
-    if (!ended) {
+    if (!has_result(report->status)) {
       log.outcome = outcome_json(*report);
       log.peer_late = report->status == Status::peer_late;
       return failed(calls, port_first, std::move(log),

@@ -10,8 +10,8 @@ namespace {
 /// Whether the call ended with a result, not in doubt, under a bound. The judge checks that such a
 /// call does not exceed its bound.
 bool ended_by_bound(const Report& report) {
-  const bool has_result = report.status == Status::complete || report.status == Status::partial;
-  return has_result && report.bound > Duration::zero() && !report.in_doubt;
+  const bool whole = report.status == Status::complete || report.status == Status::partial;
+  return whole && report.bound > Duration::zero() && !report.in_doubt;
 }
 
 }  // namespace

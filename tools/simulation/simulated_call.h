@@ -112,9 +112,6 @@ CallArguments collective_arguments(const SimulatedCall& call, std::uint32_t rank
 /// Names the call at `rank` in a broken promise.
 std::string describe(const SimulatedCall& call, Rank rank);
 
-/// Whether the output is defined.
-bool has_result(const Report& report);
-
 /// Checks that rank `rank` refused exactly the packets that show by themselves that they are not
 /// for it.
 void judge_refusals(Rank rank, const EndpointCounters& got, const EndpointCounters& should,

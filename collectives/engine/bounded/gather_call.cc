@@ -80,10 +80,7 @@ Duration GatherCall::closing_work() const {
 }
 
 void GatherCall::complete_output() {
-  const Status status = call_->report.status;
-  const bool ended =
-      status == Status::complete || status == Status::partial || status == Status::late_self;
-  if (!ended) return;
+  if (!has_result(call_->report.status)) return;
   const std::uint64_t bytes = bytes_to_copy();
   work_.add(slots(bytes, layout_.slot_bytes()), layout_.slot_bytes(),
             [this, bytes](std::uint64_t first, std::uint64_t count) {

@@ -429,8 +429,7 @@ std::uint64_t TarCall::absent() const {
 void TarCall::complete_output() {
   // In place, the memory that is filled here was lent for the scatter.
   const Status status = call_->report.status;
-  const bool ended =
-      status == Status::complete || status == Status::partial || status == Status::late_self;
+  const bool ended = has_result(status);
   const bool settles = closed_.has(kScatter) && (near_ == nullptr || near_->has_contributions());
   if (ended && settles && !call_->report.nonfinite) settle();
   if (call_->report.nonfinite) {

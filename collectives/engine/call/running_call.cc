@@ -319,9 +319,7 @@ void RunningCall::drop_work(Time now) {
 }
 
 void RunningCall::teach_work_rate(Time now) {
-  const Status status = call_->report.status;
-  const bool whole =
-      status == Status::complete || status == Status::partial || status == Status::late_self;
+  const bool whole = has_result(call_->report.status);
   if (!whole || work_.taken_bytes() < kFewPieces * setting_.piece_bytes) return;
   Duration took = work_.took();
   if (cut_at_) took = std::clamp(now - *cut_at_, took, kMostShared * took);

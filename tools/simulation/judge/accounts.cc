@@ -45,16 +45,12 @@ class Accounts {
       received += of.bytes_received[0] + of.bytes_received[1];
     }
     if (received != report_.bytes_received) return "received more or less than of all ranks";
-    if (has_result() && report_.stage != CallStage::result) return "has a result before its end";
+    if (has_result(report_.status) && report_.stage != CallStage::result)
+      return "has a result before its end";
     return judge_late_and_evicted();
   }
 
  private:
-  bool has_result() const {
-    return report_.status == Status::complete || report_.status == Status::partial ||
-           report_.status == Status::late_self;
-  }
-
   /// The elements of this rank's result that `owner` owns in a call that is not coded.
   Range elements_of(Rank owner) const {
     if (!call_.has_one_stage()) return owned_.shard(owner);
@@ -192,7 +188,8 @@ class Accounts {
       return "heard what cannot be";
     }
     if (report_.status == Status::complete && of.bytes_received != due) return "lacks bytes";
-    if (!has_result()) return of.contributors == 0 ? "" : "has contributors without a result";
+    if (!has_result(report_.status))
+      return of.contributors == 0 ? "" : "has contributors without a result";
     return report_.mode == Mode::bounded ? judge_loss(peer, of) : "";
   }
 

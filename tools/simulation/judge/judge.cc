@@ -40,7 +40,7 @@ class Judge {
     if (report.status == Status::aborted) {
       ++result_.abort_reasons[static_cast<std::size_t>(report.abort_reason)];
     }
-    if (has_result(report)) fnv_mix(result_.trace_hash, call_.outputs[rank]);
+    if (has_result(report.status)) fnv_mix(result_.trace_hash, call_.outputs[rank]);
     judge_time(rank, report);
     if (!may_end(rank, report)) {
       violate(rank, fmt::format("{}: {}", name(report.status), report.detail));
@@ -49,7 +49,7 @@ class Judge {
     // result.
     const bool was_behind = call_.bounded && !call_.has_one_stage() && call_.count > 0 &&
                             (call_.behind >> rank & 1) != 0;
-    if (was_behind && !was_only_given_up(rank) && has_result(report) &&
+    if (was_behind && !was_only_given_up(rank) && has_result(report.status) &&
         report.status != Status::late_self) {
       violate(rank, fmt::format("{}, though another rank had ended the call", name(report.status)));
     }
@@ -66,7 +66,7 @@ class Judge {
     for (Rank other = 0; other < plan_.ranks; ++other) {
       if (other == rank || !at_.ended(other) || call_.ended[other] > call_.submitted[rank])
         continue;
-      if (has_result(call_.pending[other]->report)) return false;
+      if (has_result(call_.pending[other]->report.status)) return false;
       given_up = true;
     }
     return given_up;
@@ -150,7 +150,7 @@ class Judge {
   /// Checks that a call under a learnt bound has waited for live ranks, and for no others.
   void judge_wait(Rank rank, const Report& report) {
     const bool learnt = !call_.live && call_.bounded && plan_.usual > Duration::zero();
-    if (!learnt || plan_.limited || !has_result(report)) return;
+    if (!learnt || plan_.limited || !has_result(report.status)) return;
     const bool by_deadline = report.elapsed + 1ms >= call_.deadline;
     if (by_deadline && call_.has_one_stage() && at_.only_late()) {
       violate(rank, fmt::format("{}: waited until its deadline", name(report.status)));
@@ -278,11 +278,6 @@ std::string describe(const SimulatedCall& call, Rank rank) {
       : tar               ? ""
                           : name(call.algorithm),
       tar && call.parts.empty() ? "" : " ", name(call.function), name(call.type), call.count, rank);
-}
-
-bool has_result(const Report& report) {
-  return report.status == Status::complete || report.status == Status::partial ||
-         report.status == Status::late_self;
 }
 
 void judge_refusals(Rank rank, const EndpointCounters& got, const EndpointCounters& should,

@@ -35,9 +35,8 @@ class Replicas {
   }
 
   bool has_result(Rank rank) const {
-    if (!call_.pending[rank] || !call_.pending[rank]->done) return false;
-    const Status status = call_.pending[rank]->report.status;
-    return status == Status::complete || status == Status::partial || status == Status::late_self;
+    return call_.pending[rank] && call_.pending[rank]->done &&
+           tarpon::has_result(call_.pending[rank]->report.status);
   }
 
   /// Checks that two ranks have the same contributors of an element, unless one of them has none.

@@ -59,7 +59,7 @@ class Results {
 
   bool has_result(Rank rank) const {
     return call_.pending[rank] && call_.pending[rank]->done &&
-           tarpon::has_result(call_.pending[rank]->report);
+           tarpon::has_result(call_.pending[rank]->report.status);
   }
 
   template <typename T>
