@@ -7,6 +7,8 @@
 #include <optional>
 #include <utility>
 
+#include "collectives/environment/environment.h"
+
 namespace tarpon::gloo_shim {
 namespace {
 
@@ -160,6 +162,12 @@ void add(std::atomic<double>& sum, double value) {
 }  // namespace
 
 std::optional<std::string> Carrier::obstacle(const Place& place) {
+  const Environment environment = process_environment();
+  if (environment("TARPON_SECRET_FROM_STORE") == "1" && !environment("TARPON_SECRET_FILE") &&
+      !environment("TARPON_SECRET_FD")) {
+    return "TARPON_SECRET_FROM_STORE=1: only tarpon_torch takes a secret from the store: give a "
+           "TARPON_SECRET_FILE";
+  }
   tarpon_listener* listener = nullptr;
   const int code = tarpon_listen(master_host(place), or_null(place.interface), &listener);
   tarpon_listener_free(listener);

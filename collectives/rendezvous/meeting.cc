@@ -22,7 +22,8 @@ constexpr Duration kShortage = 10ms;    // between two tries to let ranks in wit
 constexpr std::size_t kStrangers = 64;  // beside one for each rank
 constexpr std::size_t kGuests = 64;     // beside one for each rank: double or out of range
 constexpr std::size_t kRefusals = 16;   // lines that are kept for the error
-constexpr int kAccepts = 256;           // in one round, so that a flood cannot hold up the deadline
+constexpr const char* kAlike = "give all ranks the same --secret-file (TARPON_SECRET_FILE)";
+constexpr int kAccepts = 256;  // in one round, so that a flood cannot hold up the deadline
 
 /// When to dismiss a guest that waits for `wait_ms`: after rank 0's own verdict if both have the
 /// same timeout and started at about the same time, so that all ranks end alike.
@@ -170,19 +171,20 @@ void Meeting::hear_strangers() {
 void Meeting::drop(const Connection& stranger) {
   const SecureSocket::Trouble trouble = stranger.trouble();
   if (plan_.tls == nullptr && wants_tls(stranger)) {
-    note_refusal(stranger, "a process has a secret, and rank 0 has none");
+    note_refusal(stranger, fmt::format("a process has a secret, and rank 0 has none: {}", kAlike));
     return tell_in_plain(stranger.socket(),
                          Error::make(Error::Code::permission, "rank 0 has no secret"));
   }
   if (trouble == SecureSocket::Trouble::plain) {
-    note_refusal(stranger, "a process has no secret, and rank 0 has one");
-    return tell_in_plain(stranger.socket(),
-                         Error::make(Error::Code::permission,
-                                     "rank 0 has a secret, and this rank has none: give all "
-                                     "ranks the same --secret-file (TARPON_SECRET_FILE)"));
+    note_refusal(stranger, fmt::format("a process has no secret, and rank 0 has one: {}", kAlike));
+    return tell_in_plain(
+        stranger.socket(),
+        Error::make(Error::Code::permission,
+                    fmt::format("rank 0 has a secret, and this rank has none: {}", kAlike)));
   }
   if (trouble == SecureSocket::Trouble::other_secret) {
-    return note_refusal(stranger, "a process has another secret than rank 0");
+    return note_refusal(stranger,
+                        fmt::format("a process has another secret than rank 0: {}", kAlike));
   }
   ++dropped_;
 }
@@ -300,17 +302,24 @@ std::vector<std::uint32_t> Meeting::missing() const {
   return ranks;
 }
 
+/// Whether the ranks that are missing may be those that were refused.
+bool Meeting::is_missing_refused() const {
+  return !refusals_.empty() && refused_ >= missing().size() && left_.empty();
+}
+
 /// `when`: "within 30 s". REQUIRES: a rank is missing.
 std::string Meeting::missing_text(const std::string& when) const {
   std::vector<std::uint32_t> never, left;
   for (const std::uint32_t rank : missing()) (left_.contains(rank) ? left : never).push_back(rank);
   const std::string gone = left.empty() ? "" : rank_list(left) + " came and left";
   if (never.empty()) return fmt::format("{} before all ranks were at {}", gone, plan_.place);
+  const std::string absent =
+      fmt::format("{} did not arrive {} at {}", rank_list(never), when, plan_.place);
+  if (is_missing_refused()) return absent;
   const bool one = never.size() == 1;
-  std::string text = fmt::format(
-      "{} did not arrive {} at {}: {} running, and is TCP port {} of rank 0's host open to {}?",
-      rank_list(never), when, plan_.place, one ? "is it" : "are they", plan_.port,
-      one ? "it" : "them");
+  std::string text =
+      fmt::format("{}: {} running, and is TCP port {} of rank 0's host open to {}?", absent,
+                  one ? "is it" : "are they", plan_.port, one ? "it" : "them");
   if (plan_.loopback) {
     text +=
         " No other host reaches that loopback address: for ranks on several hosts give an "

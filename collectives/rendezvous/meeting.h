@@ -76,6 +76,7 @@ class Meeting {
 
   std::optional<Error> contradiction() const;
   std::vector<std::uint32_t> missing() const;
+  bool is_missing_refused() const;
   std::string missing_text(const std::string& when) const;
   Error missing_error() const;
   Error announce(Error error);

@@ -28,6 +28,7 @@ int execute(const std::vector<std::string>& command, const LaunchPlace& place,
   setenv("MASTER_PORT", address.substr(colon + 1).c_str(), 1);
   // Name the interface, because otherwise a veth counts as a container's.
   setenv("TARPON_SOCKET_IFNAME", place.interface->c_str(), 1);
+  setenv("GLOO_SOCKET_IFNAME", place.interface->c_str(), 1);
   if (place.secret != nullptr && !names_secret(process_environment())) {
     if (const auto given = give_program(*place.secret); !given) return report(given.error());
   }
@@ -44,7 +45,8 @@ void add_testbed_options(cli::OptionTable& table, TestbedCommandOptions& options
   add_program(table, options.command);
   table.note(
       "Set for the program: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, "
-      "MASTER_PORT, TARPON_SOCKET_IFNAME; TARPON_SECRET_FILE where TARPON_INTEGRITY is set, and no "
+      "MASTER_PORT, TARPON_SOCKET_IFNAME, GLOO_SOCKET_IFNAME; TARPON_SECRET_FILE where "
+      "TARPON_INTEGRITY is set, and no "
       "variable names a secret. In its arguments, {rank} becomes the rank.");
 }
 

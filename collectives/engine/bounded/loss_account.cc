@@ -238,8 +238,8 @@ void LossAccount::fill() {
   if (stage1 + stage2 == 0) {
     report_.missing.clear();
     report_.runs.clear();
-    if (!call_.late_self) return;
-    // Late without a shard of its own, or in a call of no elements.
+    if (!call_.late_self || call_.layout.positions() == 0) return;
+    // Late without a shard of its own.
     report_.status = Status::late_self;
     report_.detail = "a peer had ended the call before; nothing is missing";
     return report_shards();

@@ -38,6 +38,24 @@ TEST(GridBoundedTest, calls_without_loss__are_complete) {
   });
 }
 
+/// One rank makes the call when all others have ended it.
+TEST(GridBoundedTest, empty_call_and_empty_slices__are_complete) {
+  const Grid grid = connect_grid({0, 0, 1, 1});
+  ASSERT_EQ(grid.size(), 4u);
+  for (const std::size_t count : {std::size_t{0}, std::size_t{1}}) {
+    std::atomic<int> ended = 0;
+    on_all(4, [&](Rank rank) {
+      std::vector<float> values(count, 1.0f);
+      while (count == 0 && rank == 3 && ended < 3) std::this_thread::yield();
+      const auto report = grid[rank]->allreduce(bounded(values));
+      ++ended;
+      ASSERT_TRUE(report) << report.error().message;
+      EXPECT_EQ(report->status, Status::complete) << count << ": " << report->detail;
+      EXPECT_EQ(values, std::vector<float>(count, 4.0f));
+    });
+  }
+}
+
 TEST(GridBoundedTest, average__counts_all_ranks) {
   const Grid grid = connect_grid({0, 0, 1, 1});
   ASSERT_EQ(grid.size(), 4u);

@@ -35,6 +35,10 @@ def test_source():
     assert of(None, FROM_STORE) == of(True, {}) == store_secret.FROM_STORE
     for one in (named, {"TARPON_SECRET_FD": "7"}):
         assert of(None, one) == of(True, {**one, **FROM_STORE}) == store_secret.GIVEN
+    keyed, sealed = ({"TARPON_INTEGRITY": value} for value in ("keyed", "sealed"))
+    assert store_secret.integrity(store_secret.GIVEN, keyed) == store_secret.integrity(store_secret.NONE, {})
+    assert store_secret.integrity(store_secret.NONE, keyed) == "keyed"
+    assert store_secret.integrity(store_secret.GIVEN, sealed) == "sealed"
     _expect_error("TARPON_SECRET_FROM_STORE=yes: use 1, or 0", of, None, {store_secret.VARIABLE: "yes"})
 
 

@@ -133,7 +133,12 @@ class Communicator:
                 handle = stack.enter_context(_opened())
             except TarponError as error:
                 raise meeting.refuse(error) from error
-            terms = {**settings.terms(), **connect_terms(options), "secret": secret}
+            terms = {
+                **settings.terms(),
+                **connect_terms(options),
+                "secret": secret,
+                "TARPON_INTEGRITY": store_secret.integrity(secret),
+            }
             place = meeting.meet(terms, offered, shares_secret)
             if place.split is not None:
                 parent, number, ranks = place.split

@@ -38,6 +38,12 @@ def source(wanted: Optional[bool], environment: Mapping[str, str] = os.environ) 
     return FROM_STORE if (value == "1" if wanted is None else wanted) else NONE
 
 
+def integrity(secret: str, environment: Mapping[str, str] = os.environ) -> str:
+    """TARPON_INTEGRITY, alike where its absence means the same. `secret`: source()."""
+    value = environment.get("TARPON_INTEGRITY") or "unset"
+    return "unset" if value == "keyed" and secret != NONE else value
+
+
 def check_store(store: Any) -> None:
     """Errors: TarponError, where there is none, or where it may write a secret to a file."""
     if store is None:
