@@ -44,7 +44,8 @@ Result<void> clear_path(const std::string& path, const sockaddr_un& address) {
   const FileDescriptor probe(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const auto* const to = reinterpret_cast<const sockaddr*>(&address);
   if (::connect(probe.get(), to, sizeof address) == 0 || errno != ECONNREFUSED) {
-    return fail(Error::Code::unavailable, path + ": another tarpon xdp serve listens there");
+    return fail(Error::Code::unavailable,
+                path + ": another tarpon xdp serve listens there: end it first");
   }
   if (::unlink(path.c_str()) != 0) return fail_system(errno, "removing " + path);
   return {};

@@ -42,7 +42,8 @@ void print(std::FILE* text, const std::vector<PairProbe>& pairs, const Connectio
   fmt::print(text, "# {}, {}, full-size packets, slots of {} B\n", rank_count(world),
              mtu_text(ranks), connection.agreed.slot_bytes);
   fmt::print(text, "{}\n", wrapped("# datapath: " + datapath_text(ranks)));
-  fmt::print(text, "{}{}{}", hosts_line(connection.hosts), shrunk_line(connection.shrunk_slots),
+  fmt::print(text, "{}{}{}{}", hosts_line(connection.hosts),
+             secret_line(connection.options.integrity), shrunk_line(connection.shrunk_slots),
              small_buffers_line(ranks));
   print_matrix(text, pairs, world, "reachable (a full-size packet and its reply pass)",
                [](const PairProbe& pair) { return std::string(pair.works() ? "yes" : "NO"); });

@@ -41,6 +41,8 @@ Result<FileDescriptor> ends() {
 Result<void> serve_interface(const XdpOptions& options) {
   const auto group = group_of(options.group);
   if (!group) return fail(group.error());
+  auto may = check_xdp_privileges("serving an interface", "tarpon xdp serve " + options.interface);
+  if (!may) return may;
   if (auto loaded = load_program(options); !loaded) return loaded;
   const auto interface = find_interface(options.interface);
   if (!interface) return fail(interface.error());

@@ -78,8 +78,10 @@ Result<void> unload_alone(const XdpReport& report) {
   if (vanishes(report.interface, id)) {
     fmt::print("{}: unloaded {} (id {})\n", report.name, xdp::kProgramName, id);
   } else {
-    fmt::print("{}: unpinned {} (id {}); a running job uses it ({}): it goes with the job\n",
-               report.name, xdp::kProgramName, id, who);
+    fmt::print(
+        "{}: unpinned {} (id {}); a running job or tarpon xdp serve uses it ({}): it goes with "
+        "that\n",
+        report.name, xdp::kProgramName, id, who);
   }
   return {};
 }

@@ -14,14 +14,15 @@ using ::testing::HasSubstr;
 
 TEST(CliCheck, matrix__all_pairs) {
   const ScratchDirectory scratch;
-  const Ended ended =
-      run(tool({"check", "--local-ranks", "3", "--probes", "5", "--json", scratch / "j"}));
+  const Ended ended = run(tool({"check", "--local-ranks", "3", "--probes", "5", "--integrity",
+                                "keyed", "--json", scratch / "j"}));
   EXPECT_EQ(ended.exit_code, 0) << ended.error;
   EXPECT_EQ(ended.error, "");
   EXPECT_EQ(count(ended.out, "  from 0 "), 5u) << ended.out;
   EXPECT_EQ(count(ended.out, "yes"), 6u) << ended.out;
   EXPECT_THAT(ended.out, HasSubstr("one other at a time, so rates do not add up"));
   EXPECT_THAT(ended.out, HasSubstr("# all 6 pairs work"));
+  EXPECT_THAT(ended.out, HasSubstr("# secret: connections are TLS 1.3, packets carry tags"));
   const auto json = json_of(scratch / "j");
   EXPECT_EQ(json["config"]["probes"], 5);
   EXPECT_EQ(json["config"]["ranks"].size(), 3u);

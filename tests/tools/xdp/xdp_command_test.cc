@@ -159,7 +159,7 @@ TEST_F(XdpCommand, unload__a_running_job_keeps_its_program) {
   ASSERT_TRUE(job) << job.error().message;
   const Ended unloaded = xdp_tool({"unload", "va"});
   EXPECT_EQ(unloaded.exit_code, 0) << unloaded.error;
-  EXPECT_THAT(unloaded.out, AllOf(HasSubstr("it goes with the job"),
+  EXPECT_THAT(unloaded.out, AllOf(HasSubstr("it goes with that"),
                                   HasSubstr(fmt::format("process {}", ::getpid()))));
   EXPECT_THAT(bpf_files(), IsEmpty());
   EXPECT_TRUE(attached());
@@ -273,6 +273,7 @@ TEST_F(XdpCommand, load__without_privileges) {
   };
   if (as_nobody({"--version"}).exit_code != 0) GTEST_SKIP() << "nobody cannot run the tool here";
   expect_refused(as_nobody({"xdp", "load", "va"}), {"CAP_BPF", "run as root"});
+  expect_refused(as_nobody({"xdp", "serve", "va"}), {"run as root, sudo tarpon xdp serve va"});
   ASSERT_EQ(load().exit_code, 0);
   expect_refused(as_nobody({"xdp", "status", "va"}), {"CAP_SYS_ADMIN"});
 }
