@@ -152,8 +152,9 @@ void Simulation::add_successor() {
       plan_.loses_victim() ? plan_.successor & ~bit(plan_.victim) : plan_.successor;
   const ShrinkPlan plan{.members = plan_.successor,
                         .planner = static_cast<Rank>(std::countr_zero(live))};
+  const auto ranks = static_cast<std::size_t>(std::popcount(plan.members));
   NeighbourOptions options{.name = "the successor",
-                           .members = std::vector<Rank>(std::popcount(plan.members)),
+                           .members = std::vector<Rank>(ranks),
                            .job = plan_.same_cookie ? kCookie : kCookie + 2,
                            .seed = plan_.seed ^ 0x737563636573,
                            .integrity = plan_.integrity,
