@@ -38,7 +38,7 @@ TEST(GridBoundedTest, calls_without_loss__are_complete) {
   });
 }
 
-/// One rank makes the call when all others have ended it.
+/// The ranks of host 1 make the empty call when those of host 0 have ended it.
 TEST(GridBoundedTest, empty_call_and_empty_slices__are_complete) {
   const Grid grid = connect_grid({0, 0, 1, 1});
   ASSERT_EQ(grid.size(), 4u);
@@ -46,7 +46,7 @@ TEST(GridBoundedTest, empty_call_and_empty_slices__are_complete) {
     std::atomic<int> ended = 0;
     on_all(4, [&](Rank rank) {
       std::vector<float> values(count, 1.0f);
-      while (count == 0 && rank == 3 && ended < 3) std::this_thread::yield();
+      while (count == 0 && rank >= 2 && ended < 2) std::this_thread::yield();
       const auto report = grid[rank]->allreduce(bounded(values));
       ++ended;
       ASSERT_TRUE(report) << report.error().message;
