@@ -45,9 +45,9 @@ void add_testbed_options(cli::OptionTable& table, TestbedCommandOptions& options
   add_program(table, options.command);
   table.note(
       "Set for the program: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, "
-      "MASTER_PORT, TARPON_SOCKET_IFNAME, GLOO_SOCKET_IFNAME; TARPON_SECRET_FILE where "
-      "TARPON_INTEGRITY is set, and no "
-      "variable names a secret. In its arguments, {rank} becomes the rank.");
+      "MASTER_PORT, TARPON_SOCKET_IFNAME, the same for Gloo; TARPON_SECRET_FILE where "
+      "TARPON_INTEGRITY is set, and no variable names a secret. In its arguments, {rank} becomes "
+      "the rank.");
 }
 
 int run_testbed(TestbedCommandOptions options) {

@@ -155,7 +155,7 @@ TEST(ReportTest, late_self__what_it_fetched_and_which_shards_are_void) {
   EXPECT_EQ(report.peers[3].contributors, 0u);
 }
 
-TEST(ReportTest, late_self__a_call_of_no_elements_lacks_nothing_and_names_nobody) {
+TEST(ReportTest, complete__a_call_of_no_elements_also_at_a_rank_that_comes_late) {
   SimulatedJob job({.ranks = 4});
   Buffers<float> buffers(4, 0, false);
   for (int call = 0; call < 3; ++call) {  // packets of the third one say that the second is closed
@@ -166,7 +166,7 @@ TEST(ReportTest, late_self__a_call_of_no_elements_lacks_nothing_and_names_nobody
   const auto late = job.submit(3, bounded(buffers, 3));
   ASSERT_TRUE(job.finish());
   const Report& report = late->report;
-  EXPECT_EQ(report.status, Status::late_self);
+  EXPECT_EQ(report.status, Status::complete);
   EXPECT_EQ(report.lost_fraction, 0);
   EXPECT_EQ(report.lost_stage1, 0);
   EXPECT_EQ(report.lost_stage2, 0);
