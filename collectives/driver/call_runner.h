@@ -19,12 +19,13 @@ struct Abort {
   std::string reason;
 };
 
+/// A live job allows calls from any thread; no function waits.
 class CallRunner {
  public:
   virtual ~CallRunner() = default;
 
-  /// Starts a call of any tag, which does not follow, and never waits. Where memory for it is
-  /// refused, the call ends as aborted on all ranks.
+  /// Starts a call of any tag. Where memory for the call is refused, it ends as aborted on all
+  /// ranks. REQUIRES: the call does not follow.
   virtual std::shared_ptr<PendingCall> submit(const CallArguments& arguments) = 0;
   /// Why a call with these arguments would be refused; nullopt: it would not.
   virtual std::optional<Refusal> refusal(const AllreduceArguments& arguments) const = 0;

@@ -51,8 +51,8 @@ class GridEngine {
   /// of that host, whose ranks have no part in other calls.
   void abort(const std::string& reason);
 
-  /// It makes no further call of the communicators. Those that run end with the communicators;
-  /// progress() then tells their callers.
+  /// Starts no further call of the communicators. Their running calls end when the communicators
+  /// end; progress() then tells the callers.
   void stop();
 
  private:

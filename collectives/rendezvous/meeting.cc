@@ -302,7 +302,7 @@ std::vector<std::uint32_t> Meeting::missing() const {
   return ranks;
 }
 
-/// Whether the ranks that are missing may be those that were refused.
+/// Whether refusals may explain all missing ranks.
 bool Meeting::is_missing_refused() const {
   return !refusals_.empty() && refused_ >= missing().size() && left_.empty();
 }

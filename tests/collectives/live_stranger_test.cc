@@ -137,8 +137,8 @@ class LiveStranger {
   }
   /// Packets that it has sent. REQUIRES: stop() was called.
   std::uint64_t sent() const { return sent_; }
-  /// Sends what it has read to the ports of another job, half with its cookie. Returns how many
-  /// packets had it. REQUIRES: stop() was called.
+  /// Sends recorded packets to the ports of another job. Every second packet gets that job's
+  /// cookie. Returns the number of those. REQUIRES: stop() was called.
   std::uint64_t replay(const std::vector<std::uint16_t>& ports, std::uint32_t cookie) {
     std::uint64_t with_cookie = 0;
     for (int i = 0; i < 1000; ++i) {

@@ -62,7 +62,7 @@ class SimulatedPart {
   /// When run() has something to do.
   Time next() const { return next_; }
 
-  /// Does what is due, and calls `ran(rank)` for each rank that has done something.
+  /// Runs all ranks that are due. Calls `ran(rank)` after each of them.
   template <typename Ran>
   void run(Ran ran) {
     network_.advance_to(now_);

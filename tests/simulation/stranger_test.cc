@@ -291,8 +291,8 @@ struct Attack {
   Reached& reached;
 };
 
-/// Puts the stranger's packets among those that a rank receives, before and behind them. So it
-/// changes no time.
+/// Adds the stranger's packets before and behind the packets that a rank receives. The times of
+/// the rank's own packets stay.
 class AttackedPort : public ForwardingPort {
  public:
   AttackedPort(std::unique_ptr<Port> inner, Rank rank, Attack& attack)

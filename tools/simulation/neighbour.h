@@ -47,8 +47,8 @@ class Neighbour {
 
   bool done() const;
 
-  /// Returns what is wrong; empty if its calls are done and right, and its ports have handed on
-  /// what had a right tag alone.
+  /// Returns the first defect; empty: none. A defect is a call that is not complete, a wrong
+  /// result, or a packet with a wrong tag that a port has handed on.
   std::string judge() const;
 
  private:

@@ -2,7 +2,7 @@
 // or of a live test. A nonce that comes twice under a key gives the key away; a port that takes a
 // packet which no other port has sealed, or one packet twice, is deceived.
 //
-// It sees the key and the nonce that the cipher gets, not those that a packet shows.
+// The ledger wraps the cipher, so it sees the real keys and nonces.
 #pragma once
 
 #include <array>
@@ -30,8 +30,9 @@ class SealLedger {
   /// Packets that `port` has opened: with a right tag.
   std::uint64_t opened(std::size_t port) const;
 
-  /// What is wrong, in one line; empty: each nonce came once under its key, and what was opened had
-  /// been sealed by another port, and was opened once by each.
+  /// Returns the defects in one line; empty: none. Defects are a nonce that came twice under its
+  /// key, a packet that was opened and that no other port had sealed, and a packet that one port
+  /// has opened twice.
   std::string wrong() const;
 
  private:

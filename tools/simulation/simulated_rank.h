@@ -112,7 +112,7 @@ class SimulatedRank {
   struct PortCounts {
     std::uint64_t received = 0;              // handed on to its engines
     std::uint64_t forged = 0, replayed = 0;  // PortStatistics
-    /// Of those that the endpoint has to refuse whatever its state: `dropped`, for the reasons
+    /// Counts the packets that an endpoint refuses in every state: `dropped`, for the reasons
     /// `runt` to `epoch`.
     EndpointCounters to_refuse = {};
   };

@@ -473,7 +473,7 @@ SimulationResult Simulation::run() {
   return std::move(result_);
 }
 
-/// No nonce may come twice under a key, and a port hands on what it has opened alone.
+/// Checks that no nonce comes twice under a key, and that ports hand on no unopened packet.
 void Simulation::judge_seals() {
   if (!plan_.has_secret()) return;
   if (const std::string wrong = ledger_.wrong(); !wrong.empty()) {

@@ -166,8 +166,8 @@ class BlameJudge {
     return call_.number >= EndpointOptions{}.window;
   }
 
-  /// Whether a rank needs data of the victim. If none does, the others end without the victim, keep
-  /// what it needs, and a late victim gets it.
+  /// Whether a rank needs data of the victim. If no rank does, the others end without the victim.
+  /// They keep their data for it, so a late victim completes the call.
   bool victim_contributes() const {
     for (Rank rank = 0; rank < plan_.ranks; ++rank) {
       if (rank != plan_.victim && at_.receives_of_victim(rank)) return true;

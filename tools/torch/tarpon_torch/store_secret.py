@@ -1,7 +1,8 @@
 """The secret of a job, by the store in which its ranks meet: for stores that the user trusts.
 
-Rank 0 draws it, writes it under a key of the meeting, and deletes that when all ranks have connected, or
-when it gives up. It is in memory alone: in the store's process, and in a memfd of each rank until that has connected.
+Rank 0 draws the secret and writes it under a key of the meeting. It deletes the key when all ranks have
+connected, or when it gives up. The secret is in memory alone: in the store's process, and in a memfd of
+each rank until that rank has connected.
 """
 
 import contextlib
