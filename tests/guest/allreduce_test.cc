@@ -8,9 +8,11 @@
 namespace tarpon::guest {
 namespace {
 
-TEST(ZeroCopyAllreduceTest, is_exact_and_leaves_nothing_attached) {
+using ZeroCopyAllreduceTest = ZeroCopyTest;
+
+TEST(AllreduceTest, over_af_xdp__is_exact_and_leaves_nothing_attached) {
   set_mtu(1500);
-  allreduce({"--datapath", "xdp"}, "zero-copy");
+  allreduce({{"--datapath", "xdp"}, best_copy_mode()});
   for (const Host& host : kHosts) {
     const auto attached = xdp::attached_to(enter(host));
     ASSERT_TRUE(attached) << attached.error().message;
@@ -18,20 +20,33 @@ TEST(ZeroCopyAllreduceTest, is_exact_and_leaves_nothing_attached) {
   }
 }
 
-TEST(ZeroCopyAllreduceTest, is_exact_with_the_largest_frames_of_one_buffer) {
+TEST(AllreduceTest, over_the_kernel__is_exact) {
+  set_mtu(1500);
+  for (const char* datapath : {"uring", "mmsg"}) {
+    SCOPED_TRACE(datapath);
+    allreduce({{"--datapath", datapath}, "asked for", datapath});
+  }
+}
+
+TEST(AllreduceTest, without_the_program__auto_takes_io_uring) {
+  set_mtu(1500);
+  allreduce({{}, "not loaded", "uring"});
+}
+
+TEST_F(ZeroCopyAllreduceTest, is_exact_with_the_largest_frames_of_one_buffer) {
   set_mtu(3498);
-  allreduce({"--datapath", "xdp"}, "zero-copy");
+  allreduce({{"--datapath", "xdp"}, "zero-copy"});
 }
 
-TEST(ZeroCopyAllreduceTest, takes_copy_mode_and_says_so_above_one_buffer) {
+TEST_F(ZeroCopyAllreduceTest, takes_copy_mode_and_says_so_above_one_buffer) {
   set_mtu(9000);
-  allreduce({"--datapath", "xdp"}, "copy mode");
+  allreduce({{"--datapath", "xdp"}, "copy mode"});
 }
 
-TEST(ZeroCopyAllreduceTest, is_what_auto_takes_where_the_program_is_loaded) {
+TEST_F(ZeroCopyAllreduceTest, is_what_auto_takes_where_the_program_is_loaded) {
   set_mtu(1500);
   for (const Host& host : kHosts) run_on(host, {"tarpon", "xdp", "load", host.interface});
-  allreduce({}, "zero-copy");
+  allreduce({{}, "zero-copy"});
   for (const Host& host : kHosts) {
     const auto program = xdp::Program::find(enter(host));
     ASSERT_TRUE(program) << program.error().message;

@@ -160,19 +160,21 @@ void exchange_by(CopyMode copy, bool zero_copy, int mtu) {
   exchange(a, b, mtu);
 }
 
-TEST(ZeroCopyFramesTest, arrive_as_they_were_sent) {
+using ZeroCopyFramesTest = ZeroCopyTest;
+
+TEST_F(ZeroCopyFramesTest, arrive_as_they_were_sent) {
   exchange_by(CopyMode::zero_copy, true, 1500);
 }
 
-TEST(ZeroCopyFramesTest, arrive_up_to_the_largest_of_one_buffer) {
+TEST_F(ZeroCopyFramesTest, arrive_up_to_the_largest_of_one_buffer) {
   exchange_by(CopyMode::zero_copy, true, 3498);
 }
 
-TEST(ZeroCopyFramesTest, zero_copy_is_taken_where_it_is_offered_and_not_asked_for) {
+TEST_F(ZeroCopyFramesTest, zero_copy_is_taken_where_it_is_offered_and_not_asked_for) {
   exchange_by(CopyMode::automatic, true, 1500);
 }
 
-TEST(ZeroCopyFramesTest, the_grant_tells_copy_mode_apart) {
+TEST(FramesTest, arrive_in_copy_mode__which_the_grant_tells_apart) {
   exchange_by(CopyMode::copy, false, 1500);
 }
 

@@ -5,9 +5,12 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <net/if.h>
+#include <sys/utsname.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <utility>
 
 #include "tools/namespaces/network_namespace.h"
 
@@ -20,6 +23,28 @@ struct Host {
 };
 
 inline constexpr Host kHosts[] = {{"a", "eth0", "10.0.0.1"}, {"b", "eth1", "10.0.0.2"}};
+
+/// Whether virtio_net of this kernel has AF_XDP zero-copy in both directions.
+inline bool has_zero_copy() {
+  utsname name{};
+  ::uname(&name);
+  int major = 0, minor = 0;
+  EXPECT_EQ(std::sscanf(name.release, "%d.%d", &major, &minor), 2) << name.release;
+  return std::pair(major, minor) >= std::pair(6, 13);
+}
+
+/// As the tool names it.
+inline std::string best_copy_mode() {
+  return has_zero_copy() ? "zero-copy" : "copy mode";
+}
+
+/// For the tests that need zero-copy.
+class ZeroCopyTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!has_zero_copy()) GTEST_SKIP() << "virtio_net has zero-copy since kernel 6.13";
+  }
+};
 
 /// What can be named as a file: /run/netns/NAME.
 inline std::string namespace_file(const Host& host) {

@@ -7,11 +7,17 @@
 namespace tarpon::guest {
 namespace {
 
-constexpr const char* kReport = "/tmp/report.json";
+std::string report_of(const Job& job) {
+  return job.user ? "/tmp/report-user.json" : "/tmp/report.json";
+}
 
 }  // namespace
 
-test::Command command_on(const Host& host, std::vector<std::string> arguments) {
+test::Command command_on(const Host& host, std::vector<std::string> arguments, bool user) {
+  if (user) {
+    const std::string id = std::to_string(kUser);
+    arguments.insert(arguments.begin(), {"--setuid", id, "--setgid", id});
+  }
   arguments.insert(arguments.begin(), {"nsenter", "--net=" + namespace_file(host)});
   return {std::move(arguments), {}, "."};
 }
@@ -22,7 +28,7 @@ std::string run_on(const Host& host, std::vector<std::string> arguments) {
   return ended.out;
 }
 
-void allreduce(const std::vector<std::string>& arguments, const std::string& reason) {
+void allreduce(const Job& job) {
   std::vector<test::Command> commands;
   for (std::size_t rank = 0; rank < std::size(kHosts); ++rank) {
     // kLeastPackets knows the sizes and numbers.
@@ -39,19 +45,19 @@ void allreduce(const std::vector<std::string>& arguments, const std::string& rea
         "-w",           "1",
         "-c",           "1",
         "--deadline",   "20s"};
-    if (rank == 0) all.insert(all.end(), {"--json", kReport});
-    all.insert(all.end(), arguments.begin(), arguments.end());
-    commands.push_back(command_on(kHosts[rank], std::move(all)));
+    if (rank == 0) all.insert(all.end(), {"--json", report_of(job)});
+    all.insert(all.end(), job.arguments.begin(), job.arguments.end());
+    commands.push_back(command_on(kHosts[rank], std::move(all), job.user));
   }
   for (const test::Ended& ended : test::run_together(commands)) {
     ASSERT_EQ(ended.exit_code, 0) << ended.out << ended.error;
   }
-  const auto report = nlohmann::json::parse(test::content_of(kReport), nullptr, false);
+  const auto report = nlohmann::json::parse(test::content_of(report_of(job)), nullptr, false);
   ASSERT_TRUE(report.is_object());
   ASSERT_EQ(report["config"]["ranks"].size(), std::size(kHosts));
   for (const auto& rank : report["config"]["ranks"]) {
-    EXPECT_EQ(rank["datapath"], "xdp");
-    EXPECT_THAT(rank["datapath_reason"], testing::HasSubstr(reason));
+    EXPECT_EQ(rank["datapath"], job.datapath);
+    EXPECT_THAT(rank["datapath_reason"], testing::HasSubstr(job.reason));
   }
   ASSERT_EQ(report["results"].size(), 2 * 4u) << "out of place and in place, of 4 sizes";
   for (const auto& result : report["results"]) {

@@ -9,16 +9,27 @@
 
 namespace tarpon::guest {
 
-/// `arguments`, the program first, in the namespace of `host`.
-test::Command command_on(const Host& host, std::vector<std::string> arguments);
+/// An ordinary user of the guest, and its group: "nogroup" is in /etc/group.
+inline constexpr unsigned kUser = 65534;
+
+/// `arguments`, the program first, in the namespace of `host`: as root, or as kUser without
+/// capabilities.
+test::Command command_on(const Host& host, std::vector<std::string> arguments, bool user = false);
 
 /// Runs it and expects the exit code 0. Returns its standard output.
 std::string run_on(const Host& host, std::vector<std::string> arguments);
 
-/// `tarpon allreduce` with one rank on each host and `arguments` on both. Expects that every value
-/// is right, that nothing is lost, and that every rank took AF_XDP for a reason that contains
-/// `reason`.
-void allreduce(const std::vector<std::string>& arguments, const std::string& reason);
+/// `tarpon allreduce` with one rank on each host.
+struct Job {
+  std::vector<std::string> arguments;  // of both ranks, beside those that all jobs have
+  std::string reason;                  // part of why the ranks took their datapath
+  std::string datapath = "xdp";        // that they took
+  bool user = false;                   // by kUser
+};
+
+/// Runs the job. Expects its datapath and reason, that every value is right, and that nothing is
+/// lost.
+void allreduce(const Job& job);
 
 /// Packets of data that allreduce() brings to each host at the least, where a frame has one buffer.
 inline constexpr std::uint64_t kLeastPackets = 12 * (256 << 10) / 3712;

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Fetches the newest cloud kernel of Debian's backports and unpacks what the guest needs of it.
+# Fetches the newest cloud kernel of a suite of Debian and unpacks what the guest needs of it.
 # Nothing is installed, and the machine's own package lists stay as they are.
 #
-#   kernel.sh FOLDER    leaves FOLDER/vmlinuz, FOLDER/modules/*.ko and FOLDER/version
+#   kernel.sh FOLDER SUITE    leaves FOLDER/vmlinuz, FOLDER/modules/*.ko and FOLDER/version
 #
 # What is there already stays. Fails with one line that says why.
 set -euo pipefail
-[ $# -eq 1 ] || { echo "usage: $0 FOLDER" >&2; exit 2; }
+[ $# -eq 2 ] || { echo "usage: $0 FOLDER SUITE" >&2; exit 2; }
 
-suite=trixie-backports
+suite=$2
 metapackage=linux-image-cloud-amd64
-oldest=6.13  # zero-copy of virtio_net in both directions
 modules=(net/core/failover drivers/net/net_failover drivers/net/virtio_net)
+may_be_built_in=(drivers/virtio/virtio{,_ring,_pci_legacy_dev,_pci_modern_dev,_pci})
 keys=/usr/share/keyrings/debian-archive-keyring.gpg
 
 fail() {
@@ -62,15 +62,13 @@ fetch() {
     fail "$uri has no $suite: $(tail -n 1 "$work/log")"
   version=$(apt-cache show --no-all-versions $metapackage 2>"$work/log" | sed -n 's/^Version: //p')
   [ -n "$version" ] || fail "$suite of $uri has no $metapackage"
-  dpkg --compare-versions "$version" ge $oldest ||
-    fail "kernel $version of $suite is too old: zero-copy of virtio_net needs $oldest"
   mapfile -t packages < <(kernel_packages)
   (cd "$work" && timeout 300 apt-get download -qq "${packages[@]}" >log 2>&1) ||
     fail "cannot fetch ${packages[*]}: $(tail -n 1 "$work/log")"
   for package in "$work"/*.deb; do dpkg-deb -x "$package" "$work/root"; done
   mkdir -p "$1/modules"
   find "$work/root" -name 'vmlinuz*' -type f -exec cp {} "$1/vmlinuz" \;
-  for module in "${modules[@]}"; do
+  for module in "${modules[@]}" "${may_be_built_in[@]}"; do
     find "$work/root" -path "*/kernel/$module.ko*" -exec cp {} "$1/modules" \;
   done
   find "$1/modules" -name '*.xz' -exec xz -d {} +

@@ -95,7 +95,7 @@ TEST(SharedTest, a_stranger_before_ours_sees_every_packet_and_the_job_is_exact) 
   EXPECT_THAT(components(), testing::ElementsAre("stranger", "tarpon_xdp"));
   stranger.expect_at_work();
   const std::uint64_t before = stranger.count();
-  allreduce({"--datapath", "xdp"}, "zero-copy");
+  allreduce({{"--datapath", "xdp"}, best_copy_mode()});
   EXPECT_GT(redirected(), kLeastPackets);
   EXPECT_GE(stranger.count(), before + redirected());
   unload();
@@ -107,7 +107,7 @@ TEST(SharedTest, a_stranger_after_ours_sees_what_is_not_ours) {
   const Stranger stranger(kAfter);
   load_shared();
   EXPECT_THAT(components(), testing::ElementsAre("tarpon_xdp", "stranger"));
-  allreduce({"--datapath", "xdp"}, "zero-copy");
+  allreduce({{"--datapath", "xdp"}, best_copy_mode()});
   EXPECT_GT(redirected(), kLeastPackets);
   stranger.expect_at_work();
   unload();

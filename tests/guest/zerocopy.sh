@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Boots a guest with two virtio-net cards and a kernel that has AF_XDP zero-copy on them, and runs
-# guest_test in it, or the pairs of programs that ./dev bench zerocopy compares.
+# Boots a guest with two virtio-net cards and a kernel of Debian, and runs guest_test in it, or the pairs of
+# programs that ./dev bench zerocopy compares.
 #
 # Where that cannot be had, the last line says `SKIP: zero-copy: WHY` and the exit code is 0.
 set -euo pipefail
@@ -9,14 +9,17 @@ here=$root/tests/guest
 
 limit_s=240  # 15 s on a quiet machine
 build=
+suite=trixie-backports
 what=tests
 dispatcher=/usr/lib/x86_64-linux-gnu/bpf/xdp-dispatcher.o  # libxdp loads it from there
 accelerator=(-accel tcg -cpu max)
 
 usage() {
   cat <<TEXT
-usage: tests/guest/zerocopy.sh [--build FOLDER] [--kvm] [--bench] [ARGUMENT...]
+usage: tests/guest/zerocopy.sh [--build FOLDER] [--suite NAME] [--kvm] [--bench] [ARGUMENT...]
   --build FOLDER  where the programs were built (build/release; --bench: build/bench)
+  --suite NAME    takes the kernel from this suite of Debian (trixie-backports, whose kernel has zero-copy
+                  on virtio-net; bookworm has 6.1, without)
   --kvm           by /dev/kvm in place of emulation
   --bench         runs tests/guest/pairs in place of guest_test
   ARGUMENT...     for either, as --gtest_filter='*Frames*'
@@ -78,12 +81,12 @@ put_pairs() {
 make_image() {
   image=$work/image
   rm -rf "$image"
-  mkdir -p "$image"/{bin,modules,run,var}
+  mkdir -p "$image"/{bin,etc,modules,run,var}
   ln -s /run "$image/var/run"
   put "$(command -v busybox)" "$(command -v ip)" "$(command -v nsenter)"
   ln -s busybox "$image/bin/sh"
   "put_$what"
-  cp "$work"/kernel/modules/*.ko "$image/modules/"
+  cp "$kernel"/modules/*.ko "$image/modules/"
   install -m 755 "$here/init" "$image/init"
   printf '%s\n' "$@" >"$image/arguments"
   (cd "$image" && find . | cpio --quiet -o -H newc) >"$work/initrd"
@@ -98,7 +101,7 @@ boot() {
       )mac=02:00:00:00:00:0$((i + 1)),iommu_platform=on,disable-legacy=on")
   done
   timeout --kill-after=5 "$limit_s" qemu-system-x86_64 -machine pc "${accelerator[@]}" -smp 1 \
-    -m 512 -kernel "$work/kernel/vmlinuz" -initrd "$work/initrd" \
+    -m 512 -kernel "$kernel/vmlinuz" -initrd "$work/initrd" \
     -append "console=ttyS0 quiet panic=-1 ipv6.disable=1" \
     -nodefaults -no-user-config -display none -serial stdio -no-reboot "${cards[@]}" \
     </dev/null 2>"$work/qemu.log" | tr -d '\r' | tee "$work/console.log"
@@ -119,6 +122,7 @@ judge() {
 while [ $# -gt 0 ]; do
   case $1 in
     --build) build=$(realpath -m "${2:?--build needs a folder}"); shift 2 ;;
+    --suite) suite=${2:?--suite needs a name}; shift 2 ;;
     --kvm) accelerator=(-accel kvm -cpu host); shift ;;
     --bench) what=pairs limit_s=1800; shift ;;
     -h | --help) usage; exit ;;
@@ -127,6 +131,7 @@ while [ $# -gt 0 ]; do
   esac
 done
 work=$root/build/guest
+kernel=$work/$suite
 mkdir -p "$work"
 [ "$(uname -m)" = x86_64 ] || skip "the guest is for x86-64, this machine is $(uname -m)"
 programs=(bin/tarpon tests/guest/guest_test)
@@ -136,7 +141,7 @@ for program in "${programs[@]}"; do
   [ -x "$build/$program" ] || fail "$build/$program is not built"
 done
 need qemu-system-x86 busybox-static cpio xz-utils iproute2 util-linux xdp-tools
-why=$("$here/kernel.sh" "$work/kernel" 2>&1) || skip "${why##*$'\n'}"
+why=$("$here/kernel.sh" "$kernel" "$suite" 2>&1) || skip "${why##*$'\n'}"
 make_image "$@"
 status=0
 boot || status=$?

@@ -35,7 +35,7 @@ esac
 TEXT
 stand_in apt-cache <<'TEXT'
 case $1 in
-  show) echo "Version: ${KERNEL:-7.1.2-1~bpo13+1}" ;;
+  show) echo "Version: 7.1.2-1~bpo13+1" ;;
   depends) printf '%s\n' metapackage '  Depends: linux-base' linux-image-7.1.2-cloud-amd64 ;;
 esac
 TEXT
@@ -75,7 +75,7 @@ fresh 0 "${skips}missing packages: run as root: apt-get update" PACKAGES=no USER
 fresh 0 "${skips}cannot install qemu-system-x86" PACKAGES=no NO_PACKAGE=1 NO_SUITE=1
 fresh 0 "${skips}no mirror of Debian" MIRROR=
 fresh 0 "${skips}http://mirror/debian/ has no trixie-backports: E: no such suite" NO_SUITE=1
-fresh 0 "${skips}kernel 6.12.1-1 of trixie-backports is too old" KERNEL=6.12.1-1
+arguments="--suite sid" fresh 0 "${skips}http://mirror/debian/ has no sid: E: no such suite" NO_SUITE=1
 fresh 0 "${skips}cannot fetch linux-image-7.1.2-cloud-amd64: E: not found" NO_PACKAGE=1
 fresh 0 "${skips}no drivers/net/virtio_net.ko in linux-image" NO_MODULE=
 fresh 0 "RESULT rc=0"
