@@ -13,6 +13,7 @@
 #include "collectives/driver/offer.h"
 #include "collectives/driver/own_network.h"
 #include "collectives/grid/global_names.h"
+#include "collectives/grid/grid_messages.h"
 #include "collectives/grid/grid_tags.h"
 #include "collectives/membership/socket_network.h"
 #include "collectives/rank_list.h"
@@ -26,25 +27,6 @@ static_assert(Communicator::kMostRanks == GridLayout::kMost * GridLayout::kMost)
 
 constexpr const char* kLoopback = "lo";
 constexpr const char* kLoopbackAddress = "127.0.0.1";
-
-/// What a rank tells rank 0 in a step of the forming of a grid: an error, or a text.
-struct Told {
-  std::string text = {};
-  std::optional<Error> error = {};
-};
-
-// A text: "=TEXT"; an error: its code as a letter, then its message.
-std::string encode(const Told& told) {
-  if (!told.error) return "=" + told.text;
-  return static_cast<char>('A' + static_cast<int>(told.error->code)) + told.error->message;
-}
-
-Told decode(const std::string& bytes) {
-  if (bytes.empty()) return {.error = Error::make(Error::Code::unavailable, "an empty message")};
-  if (bytes[0] == '=') return {.text = bytes.substr(1)};
-  const auto code = static_cast<Error::Code>(bytes[0] - 'A');
-  return {.error = Error::make(code, bytes.substr(1))};
-}
 
 /// The errors of all ranks in one; nullopt: there is none.
 std::optional<Error> joined_error(const std::vector<Told>& told) {
@@ -104,7 +86,7 @@ class Forming {
     if (self() == 0) verdict = decided(*bytes, missing, decide);
     auto heard = control_->broadcast(grid::encode(verdict), deadline_);
     if (!heard) return fail(heard.error());
-    Told all = grid::decode(*heard);
+    Told all = decode_told(*heard);
     if (all.error) return fail(*std::move(all.error));
     return std::move(all.text);
   }
@@ -116,7 +98,7 @@ class Forming {
     told.reserve(bytes.size());
     for (std::size_t rank = 0; rank < bytes.size(); ++rank) {
       const bool lacks = std::find(missing.begin(), missing.end(), rank) != missing.end();
-      told.push_back(lacks ? Told() : grid::decode(bytes[rank]));
+      told.push_back(lacks ? Told() : decode_told(bytes[rank]));
     }
     // A rank with an error may be why others are missing.
     if (auto error = joined_error(told)) return {.error = std::move(error)};
@@ -132,31 +114,31 @@ class Forming {
     return {.text = *std::move(text)};
   }
 
-  /// Tells where this rank runs: "KEY\nNAME".
+  /// Tells where this rank runs.
   Result<void> find_layout(const HostKey& key) {
-    Told mine{.text = (key ? key(self()) : network_name()) + "\n" + host_name()};
+    Told mine{.text = grid::encode(RankPlace{key ? key(self()) : network_name(), host_name()})};
     mine.error = against_grid();
     auto bytes = settle(mine, [](const std::vector<std::string>& texts) -> Result<std::string> {
       std::vector<std::string> hosts, names;
       for (const std::string& text : texts) {
-        hosts.push_back(text.substr(0, text.find('\n')));
-        names.push_back(text.substr(std::min(text.size(), text.find('\n') + 1)));
+        RankPlace place = decode_place(text);
+        hosts.push_back(std::move(place.key));
+        names.push_back(std::move(place.name));
       }
       auto layout = GridLayout::make(hosts, names);
       if (!layout) return fail(layout.error());
-      std::string result = layout->encode();
-      for (std::uint32_t host = 0; host < layout->hosts(); ++host) {
-        result += "\n" + names[layout->host(host)[0]];
+      GridPlan plan{*std::move(layout), {}};
+      for (std::uint32_t host = 0; host < plan.layout.hosts(); ++host) {
+        plan.host_names.push_back(names[plan.layout.host(host)[0]]);
       }
-      return result;
+      return grid::encode(plan);
     });
     if (!bytes) return fail(bytes.error());
-    const std::size_t world = control_->world_size();
-    auto layout = GridLayout::decode(bytes->substr(0, world));
-    if (!layout) return fail(layout.error());
-    host_names_ = lines(bytes->substr(std::min(bytes->size(), world + 1)));
+    auto plan = decode_plan(*bytes, control_->world_size());
+    if (!plan) return fail(plan.error());
+    host_names_ = std::move(plan->host_names);
     parts_ = std::make_unique<LiveParts>(
-        LiveParts{{.layout = *std::move(layout), .self = self()}, nullptr, nullptr});
+        LiveParts{{.layout = std::move(plan->layout), .self = self()}, nullptr, nullptr});
     return {};
   }
 
@@ -202,15 +184,17 @@ class Forming {
       }
     }
     auto places = settle(mine, [&](const std::vector<std::string>& texts) -> Result<std::string> {
-      std::string result;
+      GridAddresses addresses;
       for (std::uint32_t host = 0; host < layout.hosts(); ++host) {
-        result += first_line(texts[layout.host(host)[0]]) + "\n";
+        addresses.hosts.push_back(first_line(texts[layout.host(host)[0]]));
       }
-      for (const Rank rank : layout.host(0)) result += last_line(texts[rank]) + "\n";
-      return result;
+      for (const Rank rank : layout.host(0)) addresses.rails.push_back(last_line(texts[rank]));
+      return grid::encode(addresses);
     });
     if (!places) return fail(places.error());
-    addresses_ = lines(*places);
+    auto addresses = decode_addresses(*places, layout);
+    if (!addresses) return fail(addresses.error());
+    addresses_ = *std::move(addresses);
     return {};
   }
 
@@ -287,7 +271,7 @@ class Forming {
   CommunicatorOptions host_options() const {
     const std::uint32_t host = parts_->own_host();
     CommunicatorOptions options =
-        part_options(fmt::format("host {}", host), addresses_.at(host), host_listener_);
+        part_options(fmt::format("host {}", host), addresses_.hosts[host], host_listener_);
     options.rendezvous.rank = static_cast<Rank>(parts_->own_place());
     options.rendezvous.world_size = parts_->layout.places();
     options.interface = kLoopback;
@@ -306,8 +290,7 @@ class Forming {
   CommunicatorOptions rail_options() const {
     const std::uint32_t place = parts_->own_place();
     CommunicatorOptions options =
-        part_options(fmt::format("rail {}", place), addresses_.at(parts_->layout.hosts() + place),
-                     rail_listener_);
+        part_options(fmt::format("rail {}", place), addresses_.rails[place], rail_listener_);
     options.rendezvous.rank = static_cast<Rank>(parts_->own_host());
     options.rendezvous.world_size = parts_->layout.hosts();
     options.hosts = false;  // its ranks are on different hosts
@@ -340,15 +323,6 @@ class Forming {
     return ranks;
   }
 
-  static std::vector<std::string> lines(const std::string& text) {
-    std::vector<std::string> result;
-    for (std::size_t at = 0; at < text.size();) {
-      const std::size_t end = std::min(text.size(), text.find('\n', at));
-      result.push_back(text.substr(at, end - at));
-      at = end + 1;
-    }
-    return result;
-  }
   static std::string first_line(const std::string& text) {
     const auto all = lines(text);
     return all.empty() ? "" : all.front();
@@ -364,7 +338,7 @@ class Forming {
   std::unique_ptr<LiveParts> parts_;
   std::vector<std::string> host_names_;
   std::shared_ptr<FileDescriptor> host_listener_, rail_listener_;
-  std::vector<std::string> addresses_;  // of the hosts, then of the rails
+  GridAddresses addresses_;
 };
 
 }  // namespace
