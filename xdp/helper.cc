@@ -78,18 +78,12 @@ Result<FileDescriptor> listen_at(const std::string& path, std::optional<gid_t> g
 
 }  // namespace
 
-Result<Helper> Helper::open(const std::string& path, std::optional<gid_t> group, unsigned interface,
-                            Program program, bool copies) {
+Result<Helper> Helper::listen(const std::string& path, std::optional<gid_t> group) {
   auto listener = listen_at(path, group);
   if (!listener) return fail(listener.error());
   Helper helper;
   helper.path_ = path;
-  const std::uint64_t network = network_of(listener->get());
   helper.listener_ = std::move(*listener);
-  helper.served_ = std::make_unique<ServedInterface>(
-      ServedInterface{.program = std::move(program),
-                      .place = {.interface = interface, .network = network},
-                      .copies = copies});
   return helper;
 }
 
@@ -97,8 +91,12 @@ Helper::~Helper() {
   if (listener_) ::unlink(path_.c_str());
 }
 
-Result<void> Helper::serve(int stop) {
+Result<void> Helper::serve(unsigned interface, Program program, bool copies, int stop) {
   using Clock = HelperClient::Clock;
+  served_ = std::make_unique<ServedInterface>(
+      ServedInterface{.program = std::move(program),
+                      .place = {.interface = interface, .network = network_of(listener_.get())},
+                      .copies = copies});
   std::vector<pollfd> entries;
   while (served_->program.attached()) {
     entries.assign({{stop, POLLIN, 0}, {listener_.get(), POLLIN, 0}});

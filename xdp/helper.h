@@ -34,18 +34,17 @@ class Helper {
   static constexpr std::size_t kMostClients = TARPON_MAX_PORTS;
 
   /// Listens at `path`, a file that root and `group` may connect to (mode 0660); makes its
-  /// directory. Takes the place of a helper that is dead. `program`: on `interface` (index).
-  /// `copies`: in skb mode. Errors: invalid_argument (too long; not a socket), unavailable (another
-  /// helper listens there), permission, io.
-  static Result<Helper> open(const std::string& path, std::optional<gid_t> group,
-                             unsigned interface, Program program, bool copies);
+  /// directory. Takes the place of a helper that is dead. Errors: invalid_argument (too long; not a
+  /// socket), unavailable (another helper listens there), permission, io.
+  static Result<Helper> listen(const std::string& path, std::optional<gid_t> group);
   Helper(Helper&&) noexcept = default;
   Helper& operator=(Helper&&) noexcept = default;
   ~Helper();
 
-  /// Serves clients until `stop` is readable. Their ports stay open then. Errors: unavailable: the
-  /// interface is gone, or its program.
-  Result<void> serve(int stop);
+  /// Serves clients, those too that have connected since listen(), until `stop` is readable. Their
+  /// ports stay open then. `program`: on `interface` (index). `copies`: in skb mode. Errors:
+  /// unavailable: the interface is gone, or its program. Called once.
+  Result<void> serve(unsigned interface, Program program, bool copies, int stop);
 
  private:
   Helper() = default;

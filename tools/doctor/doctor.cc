@@ -101,14 +101,24 @@ Requirement af_xdp(const DoctorFacts& facts) {
 
 constexpr const char* kServed = "by tarpon xdp serve";
 
+bool lacks_native_xdp(const DoctorFacts& facts) {
+  return facts.features && !facts.features->native_xdp;
+}
+
+/// Loads our program in the mode that the driver has; in native mode if that is not known.
+std::string load_command(const DoctorFacts& facts) {
+  if (lacks_native_xdp(facts)) return fmt::format("tarpon xdp load {} --mode skb", facts.name);
+  return fmt::format("tarpon xdp load {}", facts.name);
+}
+
 Requirement capabilities(const DoctorFacts& facts, const char* id, const char* title,
                          const std::vector<std::string>& missing) {
   if (facts.rung.served) return requirement(id, title, Answer::yes, kServed, "", 0);
   return requirement(
       id, title, answer_of(missing.empty()),
       missing.empty() ? "" : fmt::format("missing {}; root has them", fmt::join(missing, ", ")),
-      "setcap cap_net_raw,cap_net_admin,cap_bpf,cap_sys_admin+ep "
-      "$(command -v tarpon)",
+      (lacks_native_xdp(facts) ? "sudo " + load_command(facts) + " && " : "") +
+          fmt::format("sudo tarpon xdp serve {} --group $(id -gn)", facts.name),
       kXdp);
 }
 
@@ -119,16 +129,6 @@ Requirement memlock(const DoctorFacts& facts) {
       "memlock", "memory to lock", answer_of(good),
       good ? need : fmt::format("{}, allowed are {} KiB", need, facts.memlock_bytes >> 10),
       "ulimit -l unlimited", kXdp);
-}
-
-bool lacks_native_xdp(const DoctorFacts& facts) {
-  return facts.features && !facts.features->native_xdp;
-}
-
-/// Loads our program in the mode that the driver has; in native mode if that is not known.
-std::string load_command(const DoctorFacts& facts) {
-  if (lacks_native_xdp(facts)) return fmt::format("tarpon xdp load {} --mode skb", facts.name);
-  return fmt::format("tarpon xdp load {}", facts.name);
 }
 
 Requirement no_foreigner(const DoctorFacts& facts) {

@@ -43,6 +43,10 @@ Result<void> serve_interface(const XdpOptions& options) {
   if (!group) return fail(group.error());
   auto may = check_xdp_privileges("serving an interface", "tarpon xdp serve " + options.interface);
   if (!may) return may;
+  const std::string path =
+      options.socket.empty() ? xdp::helper_path(options.interface) : options.socket;
+  auto helper = xdp::Helper::listen(path, *group);
+  if (!helper) return fail(helper.error());
   if (auto loaded = load_program(options); !loaded) return loaded;
   const auto interface = find_interface(options.interface);
   if (!interface) return fail(interface.error());
@@ -51,17 +55,13 @@ Result<void> serve_interface(const XdpOptions& options) {
   auto program = xdp::Program::find(*interface);
   if (!program) return fail(program.error());
   const bool copies = *attached && (*attached)->mode == xdp::AttachMode::generic;
-  const std::string path =
-      options.socket.empty() ? xdp::helper_path(options.interface) : options.socket;
-  auto helper = xdp::Helper::open(path, *group, *interface, std::move(*program), copies);
-  if (!helper) return fail(helper.error());
   const auto stop = ends();
   if (!stop) return fail(stop.error());
   // For AF_XDP sockets, their send buffers and busy polling, and for maps of operation windows.
   if (auto kept = keep_capabilities({CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF}); !kept) return kept;
   fmt::print("{}: serves ranks at {}\n", options.interface, path);
   std::fflush(stdout);
-  return helper->serve(stop->get());
+  return helper->serve(*interface, std::move(*program), copies, stop->get());
 }
 
 }  // namespace tarpon

@@ -237,14 +237,13 @@ TEST(Doctor, diagnose__the_machine) {
   facts.memlock_bytes = 8 << 20;
   expect_no(facts, "memlock", "ulimit -l unlimited", kXdpRungs);
 
-  const std::string setcap =
-      "setcap cap_net_raw,cap_net_admin,cap_bpf,cap_sys_admin+ep $(command -v tarpon)";
+  const std::string serve = "sudo tarpon xdp serve eth0 --group $(id -gn)";
   facts = good_facts();
   facts.missing_for_socket = {"CAP_NET_RAW"};
-  expect_no(facts, "cap_socket", setcap, kXdpRungs);
+  expect_no(facts, "cap_socket", serve, kXdpRungs);
   facts = good_facts();
   facts.missing_for_program = {"CAP_BPF", "CAP_NET_ADMIN"};
-  expect_no(facts, "cap_program", setcap, kXdpRungs);
+  expect_no(facts, "cap_program", serve, kXdpRungs);
 
   facts = good_facts();
   facts.has_af_xdp = false;

@@ -283,6 +283,21 @@ TEST_F(XdpServe, a_stopped_helper_removes_its_socket_and_leaves_the_program) {
   EXPECT_EQ(xdp_tool({"unload", "va"}).exit_code, 0);
 }
 
+TEST_F(XdpServe, a_second_helper_loads_nothing) {
+  const ScratchDirectory directory;
+  const std::string path = directory / "sock";
+  const FileDescriptor other(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  ASSERT_EQ(::bind(other.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(::listen(other.get(), 1), 0);
+  const Ended refused = xdp_tool({"serve", "va", "--socket", path});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.error, HasSubstr("another tarpon xdp serve listens there"));
+  EXPECT_FALSE(attached());
+}
+
 TEST_F(XdpServe, a_helper_without_its_program_ends) {
   serve();
   {
