@@ -72,7 +72,7 @@ class Calls {
   Buffers<float> buffers_;
 };
 
-constexpr std::uint64_t kCount = 100'000;
+constexpr std::uint64_t kCount = 30'000;
 
 TEST(HoldTest, late_rank__is_waited_for_and_nothing_is_lost) {
   Calls calls(4, kCount);
