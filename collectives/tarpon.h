@@ -546,8 +546,12 @@ TARPON_API uint32_t tarpon_world_size(const tarpon_communicator* communicator);
 TARPON_API uint32_t tarpon_mask_bit(const tarpon_communicator* communicator, uint32_t rank);
 
 /* Returns the datapath of this rank, "xdp", "uring" or "mmsg"; "" for NULL. Valid until the
- * communicator is freed, as is the text of the next three. Any thread. */
+ * communicator is freed, as is the text of the next four. Any thread. */
 TARPON_API const char* tarpon_datapath_name(const tarpon_communicator* communicator);
+
+/* Returns what protects the packets of the job: "udp" or "crc32c"; with a secret "keyed" or "sealed";
+ * "" for NULL. Any thread. */
+TARPON_API const char* tarpon_integrity_name(const tarpon_communicator* communicator);
 
 /* Returns the interface that carries this rank's traffic, "eth0"; "" for NULL. Any thread. */
 TARPON_API const char* tarpon_interface_name(const tarpon_communicator* communicator);

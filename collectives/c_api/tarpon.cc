@@ -20,6 +20,7 @@
 #include "collectives/rendezvous/control.h"
 #include "collectives/report_text.h"
 #include "collectives/version.h"
+#include "transport/integrity.h"
 
 using namespace tarpon;
 using namespace tarpon::c_api;
@@ -171,6 +172,11 @@ uint32_t tarpon_mask_bit(const tarpon_communicator* communicator, uint32_t rank)
 
 const char* tarpon_datapath_name(const tarpon_communicator* communicator) {
   return communicator == nullptr ? "" : own_info(*communicator).datapath.c_str();
+}
+
+const char* tarpon_integrity_name(const tarpon_communicator* communicator) {
+  if (communicator == nullptr) return "";
+  return name(communicator->communicator->integrity()).data();
 }
 
 const char* tarpon_interface_name(const tarpon_communicator* communicator) {

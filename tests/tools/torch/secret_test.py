@@ -121,6 +121,22 @@ def test_shared():
     assert not any(secret in text for secret in drawn for text in said)
 
 
+def sum_of_group():
+    return _sum()
+
+
+def test_told():
+    """TARPON_DEBUG=INFO: each rank tells how its packets are protected, and not the secret."""
+    variables = {**FROM_STORE, "TARPON_DEBUG": "INFO", "TARPON_INTEGRITY": "sealed"}
+    sums, said = ranks.run("sum_of_group", 2, environment=variables, said=True)
+    assert sums == [2.0, 2.0], sums
+    for rank, text in enumerate(said):
+        assert f"tarpon: rank {rank} of 2: data path " in text, text
+        assert " over lo, integrity sealed, secret: one from the store" in text, text
+    _, said = ranks.run("sum_of_group", 2, environment={}, said=True)
+    assert not any("data path" in text for text in said), said
+
+
 def test_used():
     """The connections prove it: a rank with another one is refused."""
     own = store_secret.take
@@ -184,13 +200,15 @@ def test_hook():
 
 
 FUNCTIONS = {
-    function.__name__: function for function in (secrets_of_groups, refused, hook_takes_it)
+    function.__name__: function
+    for function in (secrets_of_groups, sum_of_group, refused, hook_takes_it)
 }
 TESTS = {
     "source": test_source,
     "store": test_store,
     "memory": test_memory,
     "shared": test_shared,
+    "told": test_told,
     "used": test_used,
     "differ": test_differ,
     "hook": test_hook,

@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import dataclasses
 import os
+import sys
 from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import torch
@@ -147,6 +148,7 @@ class Communicator:
             if place.secret is not None and rank == 0:
                 store_secret.tell_worth()
             _connect(options, place, handle)
+            _tell_choice(handle, rank, world_size, secret)
             if place.job is None or not shares_job or world_size > MAX_OF_ONE:
                 return Communicator(handle, settings)
             return Communicator(
@@ -354,6 +356,27 @@ def _connect(options: lib.Options, place: Place, handle: Handle) -> None:
         if place.secret is not None:
             options.secret_file = stack.enter_context(store_secret.in_memory(place.secret))
         handle.make(lambda given: connect(ctypes.byref(options), given))
+
+
+def _tell_choice(handle: Handle, rank: int, world_size: int, secret: str) -> None:
+    """What carries and protects the packets of a job, for TARPON_DEBUG. `secret`: store_secret.source()."""
+    if os.environ.get("TARPON_DEBUG") not in ("INFO", "TRACE"):
+        return
+    library = lib.library()
+    datapath, interface, integrity = (
+        handle.use(function).decode()
+        for function in (
+            library.tarpon_datapath_name,
+            library.tarpon_interface_name,
+            library.tarpon_integrity_name,
+        )
+    )
+    print(
+        f"tarpon: rank {rank} of {world_size}: data path {datapath} over {interface}, integrity {integrity}, "
+        f"secret: {secret}",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 atexit.register(close_all)

@@ -213,6 +213,9 @@ _PROTOTYPES = {
     "tarpon_rank": (ctypes.c_uint32, [_HANDLE]),
     "tarpon_world_size": (ctypes.c_uint32, [_HANDLE]),
     "tarpon_mask_bit": (ctypes.c_uint32, [_HANDLE, ctypes.c_uint32]),
+    "tarpon_datapath_name": (_TEXT, [_HANDLE]),
+    "tarpon_interface_name": (_TEXT, [_HANDLE]),
+    "tarpon_integrity_name": (_TEXT, [_HANDLE]),
     "tarpon_allreduce_start": (_INT, [_HANDLE, _place(Arguments), _place(_HANDLE)]),
     "tarpon_collective_start": (
         _INT,
