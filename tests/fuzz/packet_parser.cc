@@ -1,4 +1,4 @@
-// Frames of the wire: the parser of the XDP program, and the header checks that need no state.
+// Frames of the wire: the parser of the XDP program, the header checks that need no state, probes.
 // Input: the cookie of the job (4 bytes), bytes of the frame that lie in another buffer (1), frame.
 #include "bpf/packet.h"
 
@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "tests/fuzz/fuzz.h"
+#include "transport/probe_packet.h"
 
+using tarpon::RxPacket;
 using tarpon::fuzz::Input;
 using tarpon::fuzz::require;
 
@@ -44,8 +46,18 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   tarpon_header copied;
   std::memcpy(&copied, at, sizeof copied);
   const auto length = static_cast<std::uint32_t>(payload);
-  if (tarpon_check_header(&copied, job, length) != TARPON_HEADER_OK) return 0;
-  require(copied.length == length, "an accepted header tells the true length");
+  const bool accepted = tarpon_check_header(&copied, job, length) == TARPON_HEADER_OK;
+  // As a port hands it on: from its sender, without its tag.
+  const RxPacket packet{reinterpret_cast<const std::byte*>(at),
+                        TARPON_HEADER_BYTES + length - tarpon_tag_bytes(&copied), copied.sender};
+  if (length >= tarpon_tag_bytes(&copied)) {
+    const auto probe = tarpon::read_probe(packet, job);
+    require(!probe || accepted, "a probe has an accepted header");
+    require(!probe || probe->bytes == copied.length, "a probe tells its length");
+  }
+  if (!accepted) return 0;
+  require(copied.length + tarpon_tag_bytes(&copied) == length,
+          "an accepted header tells the true length");
   require(tarpon_stage(&copied) < TARPON_MAX_STAGES, "an accepted header has a stage");
   require(copied.type != TARPON_DATA || tarpon_flows(&copied) <= TARPON_MAX_FLOWS,
           "an accepted header has a number of flows");
