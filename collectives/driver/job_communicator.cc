@@ -308,7 +308,9 @@ StepVerdict JobCommunicator::agree(std::uint64_t step, const LossReport& report,
     return {.verdict = Verdict::halt, .step = step, .detail = here.error().message};
   }
   const Driver::AwaitsPackets awaits(state_->driver());
-  return state_->membership().agree(step, report, deadline);
+  LossReport own = report;
+  own.late &= first_ranks(world_size());  // the caller's
+  return state_->membership().agree(step, own, deadline);
 }
 
 Result<std::unique_ptr<Communicator>> JobCommunicator::regroup(Regroup what, Duration deadline) {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "collectives/grid/global_names.h"
-#include "collectives/grid/grid_tags.h"
+#include "collectives/grid/host_gather.h"
 #include "transport/clock.h"
 #include "transport/rank_mask.h"
 
@@ -29,6 +29,14 @@ struct RailVerdict {
   std::array<char, 256> detail{};
 };
 static_assert(std::is_trivially_copyable_v<RailVerdict>);
+
+/// Whether a rail of a grid can have this verdict: a process of the host may write anything.
+bool is_possible(const RailVerdict& one, const GridLayout& layout) {
+  const std::uint64_t named = one.reporters | one.differing | one.gone | one.late;
+  return one.verdict <= static_cast<std::uint32_t>(Verdict::halt) &&
+         one.decided_by < layout.world_size() && (named & ~first_ranks(layout.hosts())) == 0 &&
+         one.lost_fraction >= 0 && one.lost_fraction <= 1;
+}
 
 StepVerdict halted(std::uint64_t step, std::string why) {
   StepVerdict verdict;
@@ -95,26 +103,24 @@ StepVerdict agree(const LiveParts& parts, std::uint64_t step, const LossReport& 
   const StepVerdict rail = parts.rail_job->agree(step, report, deadline / 4 * 3);
   RailVerdict mine = told(rail, report, parts.rail_ranks());
   mine.step = step;
-  std::vector<RailVerdict> all(parts.layout.places());
-  const auto heard = parts.host_job->collective(
-      {.collective = Collective::all_gather,
-       .input = &mine,
-       .output = all.data(),
-       .count = sizeof mine,
-       .type = DataType::uint8,
-       .tag = gather_tag(kGridAgreementTag),
-       .deadline = std::max<Duration>(until - std::min(until, monotonic_now()), 1ms)});
-  if (!heard) return halted(step, heard.error().message);
-  if (heard->status != Status::complete) {
+  auto all = gather_in_host(parts, mine, until - std::min(until, monotonic_now()));
+  if (!all) {
     return halted(step, fmt::format("the ranks of this host did not tell their verdicts: {}",
-                                    global_text(heard->detail, parts.host_ranks())));
+                                    all.error().message));
   }
-  for (std::size_t place = 0; place < all.size(); ++place) {
-    if (all[place].step == step) continue;
-    return halted(step, fmt::format("rank {} asks for step {} where rank {} asks for step {}",
-                                    parts.host_ranks()[place], all[place].step, parts.self, step));
+  for (std::size_t place = 0; place < all->size(); ++place) {
+    RailVerdict& one = (*all)[place];
+    const Rank rank = parts.host_ranks()[place];
+    if (one.step != step) {
+      return halted(step, fmt::format("rank {} asks for step {} where rank {} asks for step {}",
+                                      rank, one.step, parts.self, step));
+    }
+    if (!is_possible(one, parts.layout)) {
+      return halted(step, fmt::format("rank {} told a verdict that no rail has", rank));
+    }
+    one.detail.back() = '\0';
   }
-  return worst(all, parts.layout.hosts());
+  return worst(*all, parts.layout.hosts());
 }
 
 }  // namespace tarpon::grid

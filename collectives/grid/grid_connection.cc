@@ -14,7 +14,7 @@
 #include "collectives/driver/own_network.h"
 #include "collectives/grid/global_names.h"
 #include "collectives/grid/grid_messages.h"
-#include "collectives/grid/grid_tags.h"
+#include "collectives/grid/host_gather.h"
 #include "collectives/membership/socket_network.h"
 #include "collectives/rank_list.h"
 #include "collectives/report_text.h"
@@ -227,27 +227,14 @@ class Forming {
     if (rendezvous::fill_network(found, control_->local_address())) {
       found.interface.copy(own.data(), own.size() - 1);
     }
-    std::vector<Name> names(parts_->layout.places());
-    const auto told = parts_->host_job->collective(
-        {.collective = Collective::all_gather,
-         .input = &own,
-         .output = names.data(),
-         .count = sizeof own,
-         .type = DataType::uint8,
-         .tag = gather_tag(kGridAgreementTag),
-         .deadline = std::max<Duration>(before(deadline_) - monotonic_now(), 1ms)});
+    const auto names = gather_in_host(*parts_, own, before(deadline_) - monotonic_now());
     Told mine;
-    if (!told) {
-      mine.error = told.error();
-    } else if (told->status != Status::complete) {
-      mine.error =
-          Error::make(Error::Code::unavailable, global_text(told->detail, parts_->host_ranks()));
-    }
+    if (!names) mine.error = names.error();
     auto all = settle(mine, [](const auto&) -> Result<std::string> { return std::string(); });
     if (!all) return fail(all.error());
     PartOfGrid part;
-    for (std::uint32_t place = 0; place < names.size(); ++place) {
-      if (names[place] != own) continue;
+    for (std::uint32_t place = 0; place < names->size(); ++place) {
+      if ((*names)[place] != own) continue;
       if (place < parts_->own_place()) ++part.place;
       ++part.siblings;
     }

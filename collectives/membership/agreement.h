@@ -69,12 +69,14 @@ struct AgreementMessage {
 
 /// For streams.
 std::string encode(const AgreementMessage& message);
-std::optional<AgreementMessage> decode_agreement(std::string_view body);
+/// Empty for bytes that no encode() of a rank of `world_size` ranks makes.
+std::optional<AgreementMessage> decode_agreement(std::string_view body, std::uint32_t world_size);
 
 /// For datagrams: without the text of the verdict, which Agreement::receive() makes anew from the
 /// numbers.
 AgreementPayload pack(const AgreementMessage& message);
-std::optional<AgreementMessage> unpack(const AgreementPayload& payload);
+/// Empty for a payload that no pack() of a rank of `world_size` ranks makes.
+std::optional<AgreementMessage> unpack(const AgreementPayload& payload, std::uint32_t world_size);
 
 class Agreement {
  public:

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "collectives/membership/agreement.h"
+#include "transport/rank_mask.h"
 
 namespace tarpon {
 namespace {
@@ -30,9 +31,15 @@ AgreementPayload pack(const AgreementMessage& message) {
   return payload;
 }
 
-std::optional<AgreementMessage> unpack(const AgreementPayload& payload) {
+std::optional<AgreementMessage> unpack(const AgreementPayload& payload, std::uint32_t world_size) {
   if (payload.kind < 1 || payload.kind > kLastKind) return std::nullopt;
   if (payload.verdict >= AgreementPayload::kVerdicts) return std::nullopt;
+  const std::uint64_t named =
+      payload.reporters | payload.rejoin | payload.late | payload.differing | payload.gone;
+  if (payload.decided_by >= world_size || (named & ~first_ranks(world_size)) != 0) {
+    return std::nullopt;
+  }
+  if (!(payload.verdict_lost >= 0 && payload.verdict_lost <= 1)) return std::nullopt;
   AgreementMessage message;
   message.kind = static_cast<AgreementMessage::Kind>(payload.kind);
   message.step = payload.step;
@@ -58,12 +65,12 @@ std::string encode(const AgreementMessage& message) {
   return bytes + message.verdict.detail;
 }
 
-std::optional<AgreementMessage> decode_agreement(std::string_view body) {
+std::optional<AgreementMessage> decode_agreement(std::string_view body, std::uint32_t world_size) {
   AgreementPayload payload;
   if (body.size() < sizeof payload) return std::nullopt;
   std::memcpy(&payload, body.data(), sizeof payload);
   if (payload.text_bytes != body.size() - sizeof payload) return std::nullopt;
-  auto message = unpack(payload);
+  auto message = unpack(payload, world_size);
   if (message) message->verdict.detail = body.substr(sizeof payload);
   return message;
 }

@@ -146,7 +146,7 @@ void Member::stop_waiting(Regroup what, Time now) {
 }
 
 void Member::take_agreement(Rank from, const std::string& body, Time now) {
-  const auto message = decode_agreement(body);
+  const auto message = decode_agreement(body, facts_.world_size());
   if (!message) return;
   if (message->kind == AgreementMessage::Kind::verdict) {
     rejoining_.told_of(message->verdict.rejoin);
@@ -156,7 +156,7 @@ void Member::take_agreement(Rank from, const std::string& body, Time now) {
 }
 
 void Member::receive(const AgreementPacket& packet, Time now) {
-  const auto message = unpack(packet.payload);
+  const auto message = unpack(packet.payload, facts_.world_size());
   if (!message || packet.peer >= facts_.world_size() || packet.peer == rank_) return;
   // One that has come by the stream before may be older than what the stream said since.
   const bool fresh = agreement_.may_lack(message->step);

@@ -47,7 +47,7 @@ class AgreementJob {
     if (dead_[to]) return false;
     std::deque<AgreementMessage>& queue = queues_[from][to];
     if (!queue.empty()) {
-      const auto message = decode_agreement(encode(queue.front()));
+      const auto message = decode_agreement(encode(queue.front()), size());
       queue.pop_front();
       machines_[to].receive(from, *message, Agreement::Carrier::stream, now);
     } else if (dead_[from] && !knows_[{from, to}]) {
@@ -123,7 +123,8 @@ class AgreementJob {
   void receive(const Datagram& one) {
     if (dead_[one.to]) return;
     EXPECT_TRUE(one.payload.is_of_datagram());
-    machines_[one.to].receive(one.from, *unpack(one.payload), Agreement::Carrier::datagram, now);
+    machines_[one.to].receive(one.from, *unpack(one.payload, size()), Agreement::Carrier::datagram,
+                              now);
     collect(one.to);
   }
 

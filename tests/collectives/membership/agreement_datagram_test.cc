@@ -24,7 +24,7 @@ TEST(AgreementDatagramTest, pack__unpack_inverts_it_but_for_the_text) {
   message.verdict = {Verdict::skip, 9, 0.375, 0b111, 2, "why", 0b10, 0b100, 0b1};
   const AgreementPayload payload = pack(message);
   EXPECT_TRUE(payload.is_of_datagram());
-  const auto unpacked = unpack(payload);
+  const auto unpacked = unpack(payload, 3);
   ASSERT_TRUE(unpacked);
   EXPECT_EQ(unpacked->verdict.detail, "");
   message.verdict.detail.clear();

@@ -89,7 +89,7 @@ TEST(AgreementTest, encode__decode_inverts_it_and_refuses_the_rest) {
                      0x2000000000000002ull,
                      0x0800000000000008ull};
   const std::string bytes = encode(message);
-  const auto decoded = decode_agreement(bytes);
+  const auto decoded = decode_agreement(bytes, 64);
   ASSERT_TRUE(decoded);
   EXPECT_EQ(decoded->kind, message.kind);
   EXPECT_EQ(decoded->step, message.step);
@@ -107,15 +107,48 @@ TEST(AgreementTest, encode__decode_inverts_it_and_refuses_the_rest) {
   EXPECT_EQ(decoded->verdict.differing, message.verdict.differing);
   EXPECT_EQ(decoded->verdict.gone, message.verdict.gone);
   for (std::size_t length = 0; length < bytes.size(); ++length) {
-    EXPECT_FALSE(decode_agreement(bytes.substr(0, length))) << length;
+    EXPECT_FALSE(decode_agreement(bytes.substr(0, length), 64)) << length;
   }
-  EXPECT_FALSE(decode_agreement(bytes + "x"));
+  EXPECT_FALSE(decode_agreement(bytes + "x", 64));
   std::string wrong = bytes;
   wrong[0] = 5;
-  EXPECT_FALSE(decode_agreement(wrong));
+  EXPECT_FALSE(decode_agreement(wrong, 64));
   wrong[0] = 1;
   wrong[2] = 3;
-  EXPECT_FALSE(decode_agreement(wrong));
+  EXPECT_FALSE(decode_agreement(wrong, 64));
+}
+
+TEST(AgreementMessage, ranks_and_shares_that_cannot_be__are_refused) {
+  const auto decoded = [](const StepVerdict& verdict, std::uint64_t late = 0) {
+    AgreementMessage message;
+    message.kind = AgreementMessage::Kind::verdict;
+    message.verdict = verdict;
+    message.report.late = late;
+    return decode_agreement(encode(message), 3);
+  };
+  StepVerdict good;
+  good.lost_fraction = 1;
+  good.reporters = 7;
+  good.decided_by = 2;
+  EXPECT_TRUE(decoded(good, 7));
+  EXPECT_FALSE(decoded(good, 8));
+  for (const Rank decided_by : {Rank{3}, kUnknownRank}) {
+    StepVerdict bad = good;
+    bad.decided_by = decided_by;
+    EXPECT_FALSE(decoded(bad)) << decided_by;
+  }
+  for (std::uint64_t StepVerdict::*mask :
+       {&StepVerdict::reporters, &StepVerdict::rejoin, &StepVerdict::differing, &StepVerdict::gone,
+        &StepVerdict::late}) {
+    StepVerdict bad = good;
+    bad.*mask = 8;
+    EXPECT_FALSE(decoded(bad));
+  }
+  for (const double lost : {-0.1, 1.1, std::nan("")}) {
+    StepVerdict bad = good;
+    bad.lost_fraction = lost;
+    EXPECT_FALSE(decoded(bad)) << lost;
+  }
 }
 
 TEST(AgreementTest, all_report__one_verdict_everywhere) {
