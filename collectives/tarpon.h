@@ -549,8 +549,8 @@ TARPON_API uint32_t tarpon_mask_bit(const tarpon_communicator* communicator, uin
  * communicator is freed, as is the text of the next four. Any thread. */
 TARPON_API const char* tarpon_datapath_name(const tarpon_communicator* communicator);
 
-/* Returns what protects the packets of the job: "udp" or "crc32c"; with a secret "keyed" or "sealed";
- * "" for NULL. Any thread. */
+/* Returns what protects the packets of the job: "udp" or "crc32c", with a secret "keyed" or
+ * "sealed"; "" for NULL. Any thread. */
 TARPON_API const char* tarpon_integrity_name(const tarpon_communicator* communicator);
 
 /* Returns the interface that carries this rank's traffic, "eth0"; "" for NULL. Any thread. */

@@ -1,12 +1,10 @@
 #include "tools/check/probe.h"
 
-#include <fmt/format.h>
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <array>
 
 #include "tools/check/fragments.h"
+#include "tools/check/pair_results.h"
 #include "tools/cli/quantile.h"
 #include "transport/clock.h"
 #include "transport/probe_packet.h"
@@ -20,7 +18,6 @@ constexpr Duration kLinger = 100ms;  // for the last replies of a phase
 // The burst that finds a pair's rate. Slices are counted separately, so that a pause of a process
 // or a queue that fills up spoils only one of them. Queues fill in the first one, which does not
 // count.
-constexpr std::size_t kSlices = 11;  // a burst probe carries the number of its slice
 constexpr Duration kSlice = 20ms;
 constexpr double kSliceQuantile = 0.75;  // because other load on the hosts only slows slices down
 // The flood at that rate consists of burst probes with the number after those of the slices.
@@ -40,39 +37,31 @@ class Prober {
   Result<std::vector<PairProbe>> run() {
     const std::uint32_t world = control_.world_size();
     for (std::uint32_t round = 1; round < world; ++round) {
-      PairProbe pair;
+      round_ = {};
+      slices_ = {};
+      PairProbe& pair = round_.pair;
       pair.from = control_.rank();
       pair.to = static_cast<Rank>((pair.from + round) % world);
       source_ = static_cast<Rank>((pair.from + world - round) % world);
-      heard_ = {};
       if (auto met = meet(""); !met) return fail(met.error());
       round_trips(pair);
       if (auto met = meet(""); !met) return fail(met.error());
       const SliceTimes times = burst(pair.to);
       if (auto settled = settle(); !settled) return fail(settled.error());
-      auto seen = meet(nlohmann::json(heard_.slices).dump());
+      const auto seen = meet(encode(slices_));
       if (!seen) return fail(seen.error());
-      auto rate = burst_rate((*seen)[pair.to], times);
-      if (!rate) return fail(rate.error());
-      if (auto flooded = flood(pair, *rate); !flooded) return fail(flooded.error());
-      mine_.push_back(pair);
-      seen_.push_back(heard_);
+      const auto counts = decode_slices((*seen)[pair.to]);
+      if (!counts) return fail(counts.error());
+      if (auto flooded = flood(burst_rate(*counts, times)); !flooded) {
+        return fail(flooded.error());
+      }
+      rounds_.push_back(round_);
     }
     return share();
   }
 
  private:
-  using SliceCounts = std::array<std::uint64_t, kSlices>;
   using SliceTimes = std::array<Duration, kSlices>;
-
-  /// What this rank received from the rank that probes it in this round.
-  struct Heard {
-    std::uint32_t full = 0;
-    std::uint32_t small = 0;
-    SliceCounts slices{};
-    std::uint64_t flood = 0;
-    std::uint64_t overrun = 0;  // during the flood
-  };
 
   Result<std::vector<std::string>> meet(const std::string& mine) {
     return control_.all_gather(mine, monotonic_now() + options_.job.deadline);
@@ -95,12 +84,12 @@ class Prober {
   void take_probe(ProbePacket probe) {
     switch (probe.kind) {
       case TARPON_PROBE_BURST:
-        if (probe.number < kSlices) ++heard_.slices[probe.number];
-        if (probe.number == kFlood) ++heard_.flood;
+        if (probe.number < kSlices) ++slices_[probe.number];
+        if (probe.number == kFlood) ++round_.heard_flood;
         return;
       case TARPON_PROBE_FULL:
       case TARPON_PROBE_SMALL:
-        (probe.kind == TARPON_PROBE_FULL ? heard_.full : heard_.small) += 1;
+        (probe.kind == TARPON_PROBE_FULL ? round_.heard_full : round_.heard_small) += 1;
         probe.type = TARPON_PROBE_REPLY;
         send(probe, source_);
         return;
@@ -187,21 +176,19 @@ class Prober {
   }
 
   /// Packets per second that reached the peer, from its counts of the slices.
-  static Result<double> burst_rate(const std::string& seen, const SliceTimes& times) {
-    const nlohmann::json json = nlohmann::json::parse(seen, nullptr, false);
+  static double burst_rate(const SliceCounts& counts, const SliceTimes& times) {
     std::vector<double> rates;
     for (std::size_t i = 1; i < kSlices; ++i) {
-      if (!json.is_array() || json.size() != kSlices || !json[i].is_number_unsigned()) {
-        return fail(Error::Code::mismatch, "a rank sent no valid probe results");
-      }
-      rates.push_back(json[i].get<double>() / std::chrono::duration<double>(times[i]).count());
+      rates.push_back(static_cast<double>(counts[i]) /
+                      std::chrono::duration<double>(times[i]).count());
     }
     return quantile(rates, kSliceQuantile).value_or(0);
   }
 
   /// Sends `rate` packets per second. Packets that the receiver's buffers lose are counted there,
   /// and not as lost by the network.
-  Result<void> flood(PairProbe& pair, double rate) {
+  Result<void> flood(double rate) {
+    PairProbe& pair = round_.pair;
     const PortStatistics before = port_.statistics();
     const std::uint64_t cut_before = fragmented_packets();
     const auto step =
@@ -224,90 +211,19 @@ class Prober {
         port_.wait(now, stop);
       }
     }
-    flood_seconds_.push_back(std::chrono::duration<double>(now - start).count());
+    round_.flood_seconds = std::chrono::duration<double>(now - start).count();
     if (auto settled = settle(); !settled) return settled;
     const PortStatistics after = port_.statistics();
     pair.flood_sent -= std::min(pair.flood_sent, after.tx_dropped - before.tx_dropped);
-    heard_.overrun = after.rx_overruns - before.rx_overruns;
+    round_.overrun = after.rx_overruns - before.rx_overruns;
     pair.fragmented = fragmented_packets() - cut_before;
     return {};
   }
 
-  nlohmann::json results() const {
-    nlohmann::json json = nlohmann::json::array();
-    for (std::size_t i = 0; i < mine_.size(); ++i) {
-      const PairProbe& pair = mine_[i];
-      const Heard& heard = seen_[i];
-      json.push_back({{"to", pair.to},
-                      {"sent", pair.sent},
-                      {"answered", pair.answered},
-                      {"small_sent", pair.small_sent},
-                      {"small_answered", pair.small_answered},
-                      {"send_error", pair.send_error},
-                      {"rtt_us", pair.rtt_us},
-                      {"flood_sent", pair.flood_sent},
-                      {"fragmented", pair.fragmented},
-                      {"flood_seconds", flood_seconds_[i]},
-                      {"heard_full", heard.full},
-                      {"heard_small", heard.small},
-                      {"heard_flood", heard.flood},
-                      {"overrun", heard.overrun}});
-    }
-    return json;
-  }
-
-  /// Joins both reports of a round: `sent` by the rank that probed, `seen` by the rank that was
-  /// probed.
-  PairProbe joined(Rank from, const nlohmann::json& sent, const nlohmann::json& seen) const {
-    PairProbe pair;
-    pair.from = from;
-    sent.at("to").get_to(pair.to);
-    sent.at("sent").get_to(pair.sent);
-    sent.at("answered").get_to(pair.answered);
-    sent.at("small_sent").get_to(pair.small_sent);
-    sent.at("small_answered").get_to(pair.small_answered);
-    sent.at("send_error").get_to(pair.send_error);
-    sent.at("rtt_us").get_to(pair.rtt_us);
-    sent.at("flood_sent").get_to(pair.flood_sent);
-    sent.at("fragmented").get_to(pair.fragmented);
-    seen.at("heard_full").get_to(pair.arrived);
-    seen.at("heard_small").get_to(pair.small_arrived);
-    seen.at("heard_flood").get_to(pair.flood_arrived);
-    seen.at("overrun").get_to(pair.flood_overrun);
-    const double seconds = sent.at("flood_seconds").get<double>();
-    if (seconds > 0) {
-      pair.rate_gbps = static_cast<double>(pair.flood_arrived) * slot_bytes_ * 8 / seconds / 1e9;
-    }
-    return pair;
-  }
-
   Result<std::vector<PairProbe>> share() {
-    auto texts = meet(results().dump());
+    const auto texts = meet(encode(rounds_));
     if (!texts) return fail(texts.error());
-    const auto world = static_cast<std::uint32_t>(texts->size());
-    const Error invalid = Error::make(Error::Code::mismatch, "a rank sent no valid probe results");
-    std::vector<PairProbe> pairs;
-    try {
-      std::vector<nlohmann::json> rows;
-      for (const std::string& text : *texts) {
-        rows.push_back(nlohmann::json::parse(text));
-        if (!rows.back().is_array() || rows.back().size() != world - 1) return fail(invalid);
-      }
-      for (Rank from = 0; from < world; ++from) {
-        for (std::uint32_t round = 1; round < world; ++round) {
-          pairs.push_back(
-              joined(from, rows[from][round - 1], rows[(from + round) % world][round - 1]));
-        }
-      }
-    } catch (const nlohmann::json::exception&) {
-      return fail(invalid);
-    }
-    for (PairProbe& pair : pairs) {
-      for (const PairProbe& back : pairs) {
-        if (back.from == pair.to && back.to == pair.from) pair.reply_error = back.send_error;
-      }
-    }
-    return pairs;
+    return joined_pairs(*texts, slot_bytes_);
   }
 
   Port& port_;
@@ -316,13 +232,12 @@ class Prober {
   const std::uint32_t job_;
   const CheckOptions& options_;
   Rank source_ = 0;
-  Heard heard_;
+  RoundLog round_;      // of the current round
+  SliceCounts slices_;  // of the rank that probes this one in it
   std::vector<Time> sent_at_;
   std::vector<double> trips_;
   std::uint32_t small_replies_ = 0;
-  std::vector<double> flood_seconds_;  // parallel to mine_
-  std::vector<PairProbe> mine_;
-  std::vector<Heard> seen_;
+  std::vector<RoundLog> rounds_;
 };
 
 }  // namespace

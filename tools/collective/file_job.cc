@@ -27,6 +27,7 @@
 #include "tools/job/rank_names.h"
 #include "tools/reference/fnv.h"
 #include "tools/version.h"
+#include "xdp/base/printable.h"
 
 namespace tarpon {
 namespace {
@@ -96,7 +97,13 @@ class FileJob {
     if (!all) return fail(all.error());
     input_ = std::move(*input);
     identities_ = std::move(*all);
-    const auto shape = [this](std::size_t rank) { return identities_[rank].substr(kHashDigits); };
+    for (std::size_t rank = 0; rank < identities_.size(); ++rank) {
+      if (identities_[rank].size() > kHashDigits) continue;
+      return fail(Error::Code::mismatch, fmt::format("rank {} did not describe its input", rank));
+    }
+    const auto shape = [this](std::size_t rank) {
+      return printable(identities_[rank].substr(kHashDigits), kLongestMessage);
+    };
     for (std::size_t rank = 1; rank < identities_.size(); ++rank) {
       if (shape(rank) == shape(0)) continue;
       return fail(Error::Code::mismatch,

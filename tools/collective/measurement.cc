@@ -13,6 +13,7 @@
 #include "tools/cli/quantile.h"
 #include "tools/cli/units.h"
 #include "tools/cli/wrapped_text.h"
+#include "tools/job/foreign_json.h"
 #include "tools/job/rank_names.h"
 #include "transport/rank_mask.h"
 #include "xdp/base/printable.h"
@@ -49,7 +50,8 @@ std::string to_text(const IterationLog& log, std::size_t first, std::size_t coun
     const auto taken = rest.first(std::min(count, rest.size()));
     return std::vector(taken.begin(), taken.end());
   };
-  const nlohmann::json json{{"time_us", piece(log.time_us)},
+  const nlohmann::json json{{"bit", log.bit},
+                            {"time_us", piece(log.time_us)},
                             {"late", piece(log.late)},
                             {"lost", piece(log.lost)},
                             {"bound_us", piece(log.bound_us)},
@@ -79,10 +81,13 @@ std::string to_text(const IterationLog& log, std::size_t first, std::size_t coun
 }
 
 std::optional<IterationLog> iteration_log_from(const std::string& text) {
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
-  if (!json.is_object()) return std::nullopt;
+  const auto parsed = parse_foreign_json(text);
+  if (!parsed || !parsed->is_object()) return std::nullopt;
+  const nlohmann::json& json = *parsed;
   try {
     IterationLog log;
+    json.at("bit").get_to(log.bit);
+    if (log.bit >= kMaskRanks) return std::nullopt;
     json.at("time_us").get_to(log.time_us);
     json.at("late").get_to(log.late);
     json.at("lost").get_to(log.lost);
@@ -192,8 +197,9 @@ void merge(const std::vector<IterationLog>& logs, Measurement& measurement) {
     CallLoss loss;
     for (std::size_t rank = 0; rank < logs.size(); ++rank) {
       CallLoss one = loss_in(logs[rank], i);
+      const std::uint64_t own = std::uint64_t{1} << logs[rank].bit;
       // A late rank does not know whether it was gone for the others. Their reports count.
-      if ((one.late >> rank & 1) != 0) one.counted = 0;
+      if ((one.late & own) != 0) one.counted = 0;
       loss.add(one);
     }
     late_ever |= loss.late;
@@ -206,7 +212,7 @@ void merge(const std::vector<IterationLog>& logs, Measurement& measurement) {
       slowest = std::max(slowest, logs[rank].time_us[i]);
       if (i < logs[rank].lost.size()) lost = std::max(lost, logs[rank].lost[i]);
       if (i < logs[rank].closing.size()) closing = std::max(closing, logs[rank].closing[i]);
-      if ((loss.late >> rank & 1) != 0) continue;
+      if ((loss.late >> logs[rank].bit & 1) != 0) continue;
       slowest_in_time = std::max(slowest_in_time, logs[rank].time_us[i]);
     }
     // If the ranks found all of them late, the slowest of all counts.

@@ -18,6 +18,7 @@ namespace tarpon {
 
 /// One rank's log of the timed iterations of one size and place.
 struct IterationLog {
+  std::uint32_t bit = 0;                   // of this rank in masks: Communicator::mask_bit()
   std::vector<double> time_us;             // per iteration, from call to return
   std::vector<std::uint64_t> late;         // per iteration, mask of ranks that this rank found late
   std::vector<double> lost;                // per iteration, lost_fraction of its report

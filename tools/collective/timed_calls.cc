@@ -19,6 +19,7 @@
 #include "transport/clock.h"
 #include "transport/integrity.h"
 #include "transport/rank_mask.h"
+#include "xdp/base/printable.h"
 
 namespace tarpon {
 namespace {
@@ -137,6 +138,7 @@ std::function<Result<Report>()> call_of(const TimedCalls& calls, const void* inp
 IterationLog run_timed(const TimedCalls& calls, const void* input, void* output,
                        std::uint64_t count, Report& last) {
   IterationLog log;
+  log.bit = calls.communicator.mask_bit(calls.communicator.rank());
   const auto call = call_of(calls, input, output, count);
   const std::optional<InjectedDelay>& delay = calls.options.delay;
   for (std::uint32_t i = 0; i < calls.warmup + calls.iterations; ++i) {
@@ -282,7 +284,7 @@ Result<std::vector<IterationLog>> gather_piece(ControlChannel& control, const It
   const auto heard =
       control.broadcast(good ? "" : good.error().message, monotonic_now() + kControlBound);
   if (!heard) return fail(heard.error());
-  if (!heard->empty()) return fail(Error::Code::io, *heard);
+  if (!heard->empty()) return fail(Error::Code::io, printable(*heard, kLongestMessage));
   return logs;
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "tools/job/foreign_json.h"
 #include "xdp/base/printable.h"
 
 namespace tarpon {
@@ -15,26 +16,6 @@ constexpr std::size_t kLongestText = 77;  // and "...": 80 characters
 using nlohmann::json;
 
 constexpr std::size_t kMostElements = 64;  // of any array or object
-
-/// Whether brackets nest deeper than `limit`. The parser and the destructor of its result recurse.
-bool is_deeper_than(std::string_view text, int limit) {
-  int depth = 0;
-  bool in_string = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '{' || c == '[') {
-      if (++depth > limit) return true;
-    } else if (c == '}' || c == ']') {
-      --depth;
-    }
-  }
-  return false;
-}
 
 /// Reads fields of one object; remembers whether any of them was missing or wrong.
 class Fields {
@@ -195,13 +176,10 @@ Result<StatusReply> parse_status(std::string_view answer) {
   if (answer.size() > kLongestStatus) {
     return refuse(fmt::format("longer than {} bytes", kLongestStatus));
   }
-  if (is_deeper_than(answer, kDeepestStatus)) {
-    return refuse(fmt::format("nested more than {} levels deep", kDeepestStatus));
-  }
-  const json object = json::parse(answer, nullptr, false);
-  if (object.is_discarded()) return refuse("not JSON");
+  const auto object = parse_foreign_json(answer);
+  if (!object) return refuse(fmt::format("no JSON of at most {} levels", kDeepestJson));
   bool good = true;
-  StatusReply reply = parse_reply(object, good);
+  StatusReply reply = parse_reply(*object, good);
   if (!good) return refuse("not a status that this version reads");
   return reply;
 }

@@ -54,9 +54,8 @@ struct StatusReply {
   std::uint64_t events = 0;
 };
 
-/// Limits of an answer; a real one has about 10 KiB and a nesting depth of 4.
+/// The longest answer that is read; a real one has about 10 KiB.
 inline constexpr std::size_t kLongestStatus = 64 << 10;
-inline constexpr int kDeepestStatus = 8;
 
 /// Errors: invalid_argument, one line without any text of the answer.
 Result<StatusReply> parse_status(std::string_view answer);

@@ -16,8 +16,10 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-IterationLog log_of(std::vector<double> time_us, std::vector<std::uint64_t> late) {
+IterationLog log_of(std::vector<double> time_us, std::vector<std::uint64_t> late,
+                    std::uint32_t bit = 0) {
   IterationLog log;
+  log.bit = bit;
   log.time_us = std::move(time_us);
   log.late = std::move(late);
   return log;
@@ -25,8 +27,8 @@ IterationLog log_of(std::vector<double> time_us, std::vector<std::uint64_t> late
 
 TEST(Merge, time__the_slowest_rank_that_was_not_late) {
   Measurement measurement;
-  merge({log_of({10, 90, 30}, {0, 0, 0}), log_of({20, 50, 10}, {0, 0b001, 0}),
-         log_of({15, 80, 20}, {0, 0, 0b010})},
+  merge({log_of({10, 90, 30}, {0, 0, 0}), log_of({20, 50, 10}, {0, 0b001, 0}, 1),
+         log_of({15, 80, 20}, {0, 0, 0b010}, 2)},
         measurement);
   EXPECT_THAT(measurement.time_us, ElementsAre(20, 80, 30));
   EXPECT_EQ(to_json(measurement, 3)["time_us"]["ranks"][2], nlohmann::json({15.0, 80.0, 20.0}));
@@ -34,7 +36,7 @@ TEST(Merge, time__the_slowest_rank_that_was_not_late) {
 
 TEST(Merge, time__of_all_when_all_were_late) {
   Measurement measurement;
-  merge({log_of({10, 10}, {0b11, 0b10}), log_of({20, 20}, {0b11, 0})}, measurement);
+  merge({log_of({10, 10}, {0b11, 0b10}), log_of({20, 20}, {0b11, 0}, 1)}, measurement);
   EXPECT_THAT(measurement.time_us, ElementsAre(20, 10));
 }
 
@@ -104,7 +106,7 @@ TEST(Merge, loss__by_call_and_its_causes_in_json) {
   a.held_us = {0, 700};
   a.causes = {{.cut = 0.25, .late_ranks = 0.25, .gone = 0.25}, {}};
   a.void_shards = {0b10, 0};
-  IterationLog b = log_of({1, 1}, {0, 0});
+  IterationLog b = log_of({1, 1}, {0, 0}, 1);
   b.bound_us = {4000, 4000};
   b.causes = {{.network = 0.5}, {.at_owner = 0.25}};
   b.void_shards = {0, 0};
@@ -137,7 +139,7 @@ TEST(Merge, loss__by_call_and_its_causes_in_json) {
 TEST(Merge, loss__of_a_late_rank_itself_does_not_count) {
   IterationLog in_time = log_of({1}, {0b10});
   in_time.causes = {{.cut = 0.01, .gone = 0.4}};
-  IterationLog late = log_of({1}, {0b10});
+  IterationLog late = log_of({1}, {0b10}, 1);
   late.causes = {{.late_ranks = 0.25, .void_shards = 0.25}};
   Measurement measurement;
   measurement.mode = Mode::bounded;

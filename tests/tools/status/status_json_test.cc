@@ -56,7 +56,7 @@ TEST(StatusJson, parse__deep_nesting_is_refused_before_the_parser_recurses) {
        {std::string(60'000, '['), "{\"a\":" + std::string(20, '[') + std::string(20, ']') + "}"}) {
     const auto reply = parse_status(text);
     ASSERT_FALSE(reply);
-    EXPECT_THAT(reply.error().message, HasSubstr("nested more than 8 levels"));
+    EXPECT_THAT(reply.error().message, HasSubstr("no JSON of at most 8 levels"));
   }
   const auto huge = parse_status(std::string(500'000, '['));
   ASSERT_FALSE(huge);
