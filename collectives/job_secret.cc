@@ -46,7 +46,7 @@ Descriptor descriptor_at(std::string_view path) {
 
 /// Reads from the begin of a file. `name`: for messages.
 Result<std::shared_ptr<const JobSecret>> read_all(int descriptor, const std::string& name) {
-  std::array<std::byte, JobSecret::kMaxBytes + 2> buffer{};  // a newline, and one byte too many
+  std::array<std::byte, JobSecret::kMaxBytes + 3> buffer{};  // a line end, and one byte too many
   const WipeAtEnd wipe(buffer);
   std::size_t filled = 0;
   while (filled < buffer.size()) {
@@ -60,7 +60,10 @@ Result<std::shared_ptr<const JobSecret>> read_all(int descriptor, const std::str
     if (got == 0) break;
     filled += static_cast<std::size_t>(got);
   }
-  if (filled > 0 && buffer[filled - 1] == std::byte{'\n'}) --filled;
+  if (filled > 0 && buffer[filled - 1] == std::byte{'\n'}) {
+    --filled;
+    if (filled > 0 && buffer[filled - 1] == std::byte{'\r'}) --filled;
+  }
   if (filled >= JobSecret::kMinBytes && filled <= JobSecret::kMaxBytes) {
     return std::make_shared<const JobSecret>(std::span<const std::byte>(buffer).first(filled));
   }
@@ -71,34 +74,9 @@ Result<std::shared_ptr<const JobSecret>> read_all(int descriptor, const std::str
                           JobSecret::kMinBytes, JobSecret::kMaxBytes, kRemedy));
 }
 
-}  // namespace
-
-JobSecret::~JobSecret() {
-  wipe(bytes_);
-}
-
-Result<std::shared_ptr<const JobSecret>> JobSecret::read_file(const std::string& path) {
-  const std::string name = fmt::format("the secret file '{}'", path);
-  const Descriptor kind = descriptor_at(path);
-  const int follow = kind == Descriptor::none ? O_NOFOLLOW : 0;
-  const FileDescriptor file(
-      open(path.c_str(), O_RDONLY | follow | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-  if (!file) {
-    const std::string why =
-        errno == ELOOP ? "is a symbolic link: name the file itself"
-                       : fmt::format("cannot be opened: {}; {}", std::strerror(errno), kRemedy);
-    return fail(Error::Code::unavailable, fmt::format("{} {}", name, why));
-  }
-  struct stat facts {};
-  if (fstat(file.get(), &facts) != 0) return fail_system(errno, name);
-  if (!S_ISREG(facts.st_mode)) {
-    return fail(Error::Code::invalid_argument, fmt::format("{} is no regular file", name));
-  }
-  // Another process may have the number by now, and any file of root's open.
-  if (kind == Descriptor::of_a_process && facts.st_nlink != 0) {
-    return fail(Error::Code::invalid_argument,
-                fmt::format("{} is a file with a name: give that name", name));
-  }
+/// Whether other users can neither read nor change a file of these facts. `path`: for the remedy.
+Result<void> check_private(const struct stat& facts, const std::string& name,
+                           const std::string& path) {
   if (facts.st_uid != geteuid() && facts.st_uid != 0) {
     return fail(Error::Code::invalid_argument,
                 fmt::format("{} belongs to user {}, who can change it: it has to belong to user {} "
@@ -110,18 +88,74 @@ Result<std::shared_ptr<const JobSecret>> JobSecret::read_file(const std::string&
                 fmt::format("{} is open to other users (mode {:04o}): chmod 600 {}", name,
                             facts.st_mode & 07777, path));
   }
+  return {};
+}
+
+/// Why open() has failed, with the remedy.
+std::string why_not_opened(int error) {
+  switch (error) {
+    case ELOOP:
+      return "is a symbolic link: name the file itself";
+    case ENOENT:
+      return fmt::format("cannot be opened: {}; {}", std::strerror(error), kRemedy);
+    case EACCES:
+      return fmt::format("cannot be opened: {}; run as its owner", std::strerror(error));
+    default:
+      return fmt::format("cannot be opened: {}", std::strerror(error));
+  }
+}
+
+}  // namespace
+
+JobSecret::~JobSecret() {
+  wipe(bytes_);
+}
+
+Result<std::shared_ptr<const JobSecret>> JobSecret::read_file(const std::string& path) {
+  if (path.empty()) {
+    return fail(Error::Code::invalid_argument,
+                "the name of the secret file is empty: is the variable set that it comes from?");
+  }
+  const std::string name = fmt::format("the secret file '{}'", path);
+  const Descriptor kind = descriptor_at(path);
+  const int follow = kind == Descriptor::none ? O_NOFOLLOW : 0;
+  const FileDescriptor file(
+      open(path.c_str(), O_RDONLY | follow | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  if (!file) {
+    return fail(Error::Code::unavailable, fmt::format("{} {}", name, why_not_opened(errno)));
+  }
+  struct stat facts {};
+  if (fstat(file.get(), &facts) != 0) return fail_system(errno, name);
+  if (!S_ISREG(facts.st_mode)) {
+    return fail(Error::Code::invalid_argument,
+                fmt::format("{} is no regular file; {}", name, kRemedy));
+  }
+  // Another process may have the number by now, and any file of root's open.
+  if (kind == Descriptor::of_a_process && facts.st_nlink != 0) {
+    return fail(Error::Code::invalid_argument,
+                fmt::format("{} is a file with a name: give that name", name));
+  }
+  if (auto checked = check_private(facts, name, path); !checked) return fail(checked.error());
   return read_all(file.get(), name);
 }
 
 Result<std::shared_ptr<const JobSecret>> JobSecret::read_descriptor(int descriptor) {
   const std::string name = fmt::format("the secret at descriptor {}", descriptor);
   if (descriptor < 0 || fcntl(descriptor, F_GETFD) < 0) {
-    return fail(Error::Code::invalid_argument, name + " is not open in this process");
+    return fail(
+        Error::Code::invalid_argument,
+        name + " is not open in this process: its starter has to leave it open, as 5< FILE");
   }
   struct stat facts {};
   if (fstat(descriptor, &facts) != 0 || !S_ISREG(facts.st_mode)) {
     return fail(Error::Code::invalid_argument,
                 name + " is no file: give one, or a memfd, which can be read more than once");
+  }
+  // A memfd, and a file that is deleted, are those that a starter makes for its children.
+  if (facts.st_nlink != 0) {
+    if (auto checked = check_private(facts, name, "its file"); !checked) {
+      return fail(checked.error());
+    }
   }
   return read_all(descriptor, name);
 }

@@ -1,7 +1,7 @@
 // The secret of a job: all its ranks have it, and no other process. With it, connections between
 // ranks are TLS 1.3 with this secret as the pre-shared key, and packets carry tags (SealedPort).
 //
-// A secret is 32 to 4096 bytes, as a file has them; one newline at the end does not
+// A secret is 32 to 4096 bytes, as a file has them; one line end (LF or CR LF) at the end does not
 // count. `openssl rand -hex 32 > FILE` makes one.
 #pragma once
 
@@ -27,8 +27,8 @@ class JobSecret {
   /// be read; invalid_argument: it is open to others, or has another size.
   static Result<std::shared_ptr<const JobSecret>> read_file(const std::string& path);
   /// Reads the file, or memfd, at `descriptor`, which the process has inherited, from its begin.
-  /// The descriptor stays open for the next communicator. Errors: as read_file(), but for
-  /// owner and mode.
+  /// The descriptor stays open for the next communicator. Errors: as read_file(); owner and mode
+  /// count where the file has a name.
   static Result<std::shared_ptr<const JobSecret>> read_descriptor(int descriptor);
   /// A new one. Errors: unavailable.
   static Result<std::shared_ptr<const JobSecret>> random();

@@ -45,7 +45,7 @@ class JobSecretTest : public testing::Test {
 TEST_F(JobSecretTest, read_file__takes_32_to_4096_bytes__but_no_newline_at_the_end) {
   for (const std::size_t size : {32u, 64u, 4096u}) {
     const std::string content(size, 'x');
-    for (const char* end : {"", "\n"}) {
+    for (const char* end : {"", "\n", "\r\n"}) {
       const auto secret = JobSecret::read_file(write(content + end));
       ASSERT_TRUE(secret) << secret.error().message;
       EXPECT_EQ(text(**secret), content);
@@ -67,7 +67,8 @@ TEST_F(JobSecretTest, read_file__refuses__with_one_line_and_a_remedy) {
               AllOf(HasSubstr("cannot be opened: No such file"), HasSubstr("openssl rand")));
   const std::string folder = directory_.file() + ".d";
   std::filesystem::create_directory(folder);
-  EXPECT_THAT(refusal(folder), HasSubstr("is no regular file"));
+  EXPECT_THAT(refusal(folder), AllOf(HasSubstr("is no regular file"), HasSubstr("openssl rand")));
+  EXPECT_THAT(refusal(""), HasSubstr("the name of the secret file is empty"));
   const std::string link = directory_.file() + ".link";
   std::filesystem::create_symlink(write(std::string(32, 'x')), link);
   EXPECT_THAT(refusal(link), HasSubstr("is a symbolic link"));
@@ -128,6 +129,10 @@ TEST_F(JobSecretTest, read_descriptor__reads_a_file_from_its_begin__each_time) {
     ASSERT_FALSE(none);
     EXPECT_THAT(none.error().message, HasSubstr("is not open in this process"));
   }
+  ASSERT_EQ(chmod(path_.c_str(), 0644), 0);
+  const auto open_to_all = JobSecret::read_descriptor(file);
+  ASSERT_FALSE(open_to_all);
+  EXPECT_THAT(open_to_all.error().message, HasSubstr("is open to other users (mode 0644)"));
   int ends[2];
   ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
   const auto piped = JobSecret::read_descriptor(ends[0]);

@@ -196,7 +196,7 @@ void write_error_line(std::string_view line, bool is_error, bool foreign) {
 /// The secret that the parent of local ranks reads from the file, or makes where packets are to be
 /// keyed and there is none. Null: the job has none.
 Result<std::shared_ptr<const JobSecret>> secret_of_local_ranks(const JobOptions& options) {
-  if (!options.secret_file.empty()) return JobSecret::read_file(options.secret_file);
+  if (options.secret_file) return JobSecret::read_file(*options.secret_file);
   auto found = read_secret(process_environment());
   if (!found || *found != nullptr) return found;
   const auto settings = read_settings(process_environment());
@@ -318,7 +318,7 @@ Environment without_secret(Environment environment, bool has) {
 Result<CommunicatorOptions> session_options(const JobOptions& options, const LaunchPlace& place,
                                             const std::string& agreed, std::string* reason) {
   const DebugLog& log = place.log;
-  const bool has_secret = place.secret != nullptr || !options.secret_file.empty();
+  const bool has_secret = place.secret != nullptr || options.secret_file;
   const Environment environment = without_secret(log.watch(process_environment()), has_secret);
   log.write(DebugLevel::version, "INIT", fmt::format("tarpon {} ({})", kVersion, kGitCommit));
   InterfaceRequest wish{.name = options.interface ? options.interface : place.interface,
@@ -357,10 +357,17 @@ Result<CommunicatorOptions> session_options(const JobOptions& options, const Lau
   if (options.integrity) result.integrity = *options.integrity;
   if (place.secret != nullptr) {
     result.rendezvous.secret = place.secret;
-  } else if (!options.secret_file.empty()) {
-    auto secret = JobSecret::read_file(options.secret_file);
+  } else if (options.secret_file) {
+    auto secret = JobSecret::read_file(*options.secret_file);
     if (!secret) return fail(secret.error());
     result.rendezvous.secret = *std::move(secret);
+  }
+  if (result.rendezvous.secret != nullptr && options.integrity &&
+      !needs_secret(*options.integrity)) {
+    return fail(Error::Code::invalid_argument,
+                fmt::format("--integrity {}: a job with a secret has keyed or sealed packets, no "
+                            "others",
+                            name(*options.integrity)));
   }
   result.busy_poll = options.busy_poll;
   result.mechanisms = options.mechanisms;

@@ -81,5 +81,19 @@ TEST(CliSecret, ranks_that_differ__one_line_each__names_the_remedy) {
   }
 }
 
+TEST(CliSecret, what_would_run_without_protection__is_refused) {
+  const ScratchDirectory scratch;
+  const Ended unnamed = run(tool(with({"allreduce", "--local-ranks", "2", "--secret-file", ""})));
+  EXPECT_EQ(unnamed.exit_code, 2) << unnamed.out;
+  EXPECT_THAT(unnamed.error, HasSubstr("the name of the secret file is empty"));
+  for (const char* integrity : {"udp", "crc32c", "none"}) {
+    const Ended ended = run(tool(with({"allreduce", "--local-ranks", "2", "--secret-file",
+                                       secret_file(scratch, "a"), "--integrity", integrity})));
+    EXPECT_EQ(ended.exit_code, 2) << ended.out;
+    EXPECT_THAT(ended.error, HasSubstr(std::string("--integrity ") + integrity +
+                                       ": a job with a secret has keyed or sealed packets"));
+  }
+}
+
 }  // namespace
 }  // namespace tarpon::test::cli_secret_test

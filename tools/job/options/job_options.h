@@ -32,7 +32,8 @@ struct JobOptions {
   bool multicast = false;
   std::optional<bool> hosts;                  // else TARPON_HOSTS, or on
   std::optional<tarpon_integrity> integrity;  // else TARPON_INTEGRITY, or udp
-  std::string secret_file;  // empty: TARPON_SECRET_FILE, TARPON_SECRET_FD, or none
+  /// Without: TARPON_SECRET_FILE, TARPON_SECRET_FD, or none.
+  std::optional<std::string> secret_file;
   bool busy_poll = false;
   FaultOptions faults;
   Duration deadline = 10s;
