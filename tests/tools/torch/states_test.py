@@ -1,6 +1,8 @@
 """The states that ranks take from each other: what they hold, and what they may not hold."""
 
 import collections
+import io
+import pickle
 import sys
 
 import numpy
@@ -113,6 +115,41 @@ def test_damaged():
             assert "cannot be read" in str(error), error
 
 
+def _refused(pickled, tensors=64):
+    """What load() says of `tensors` bytes of tensors and this pickle."""
+    data = torch.zeros(tensors, dtype=torch.uint8)
+    tail = pickled + len(pickled).to_bytes(8, "little")
+    data = torch.cat([data, torch.frombuffer(bytearray(tail), dtype=torch.uint8)])
+    try:
+        states.load(data, allow_pickle=False)
+    except TarponError as error:
+        return str(error)
+    raise AssertionError("loaded")
+
+
+class _Named(pickle.Pickler):
+    """Writes ("tensor", TYPE, SHAPE, OFFSET) as the name of a tensor."""
+
+    def persistent_id(self, obj):
+        return obj if isinstance(obj, tuple) and obj[:1] == ("tensor",) else None
+
+
+def test_sizes():
+    """A tensor has bytes among those that came, and of its own."""
+    for shape, offset, count in (
+        ((300_000_000,), 0, 1),  # its one byte would be repeated
+        ((65,), 0, 1),
+        ((8,), 1_000_000, 1),
+        ((8,), -8, 1),
+        ((-8,), 0, 1),
+        ((1 << 40, 1 << 40), 0, 1),
+        ((64,), 0, 100),  # the same bytes again and again
+    ):
+        file = io.BytesIO()
+        _Named(file, 4).dump([("tensor", "torch.uint8", shape, offset) for _ in range(count)])
+        assert "cannot be read" in _refused(file.getvalue()), (shape, offset)
+
+
 def test_named():
     """A part whose state cannot be given is named."""
     for part, part_of_text in (
@@ -130,6 +167,7 @@ TESTS = {
     "round_trip": test_round_trip,
     "foreign_code": test_foreign_code,
     "damaged": test_damaged,
+    "sizes": test_sizes,
     "named": test_named,
 }
 

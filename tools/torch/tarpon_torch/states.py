@@ -8,6 +8,7 @@ torch.load() cannot do that in all versions: in PyTorch 1.13 it ignores `pickle_
 """
 
 import io
+import math
 import pickle
 from typing import Any, List, Sequence, Tuple
 
@@ -54,6 +55,7 @@ class _Unpickler(pickle.Unpickler):
         super().__init__(file)
         self._tensors = tensors
         self._allow_pickle = allow_pickle
+        self._left = tensors.numel()  # bytes that no tensor has taken
 
     def find_class(self, module: str, name: str) -> Any:
         is_dtype = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
@@ -66,9 +68,15 @@ class _Unpickler(pickle.Unpickler):
         return place[0] if kind == "number" else self._tensor(*place)
 
     def _tensor(self, dtype: str, shape: Tuple[int, ...], offset: int) -> torch.Tensor:
-        tensor = torch.empty(shape, dtype=getattr(torch, dtype.split(".")[-1]), device="cpu")
-        flat = tensor.reshape(-1).view(torch.uint8)
-        flat.copy_(self._tensors[offset : offset + flat.numel()])
+        kind = getattr(torch, dtype.split(".")[-1])
+        size = math.prod(shape) * torch.empty(0, dtype=kind).element_size()
+        if min(shape, default=0) < 0 or not 0 <= offset <= self._tensors.numel() - size:
+            raise ValueError(f"a tensor of {size} bytes at {offset} is not among its bytes")
+        self._left -= size  # save() gives each tensor bytes of its own
+        if self._left < 0:
+            raise ValueError("its tensors have more bytes than it has")
+        tensor = torch.empty(shape, dtype=kind, device="cpu")
+        tensor.reshape(-1).view(torch.uint8).copy_(self._tensors[offset : offset + size])
         return tensor
 
 
@@ -128,7 +136,7 @@ def load(data: torch.Tensor, allow_pickle: bool) -> List[Any]:
         raise TarponError("the state of another rank cannot be read: its bytes are damaged")
     file = io.BytesIO(memoryview(data[end - size : end].numpy()))
     try:
-        return _Unpickler(file, data, allow_pickle).load()
+        return _Unpickler(file, data[: end - size], allow_pickle).load()
     except _Foreign as error:
         raise _refused("the state of another rank", error) from error
     except Exception as error:
