@@ -1,12 +1,15 @@
 #include "collectives/rank_info.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <map>
 #include <sstream>
+#include <utility>
 
 #include "bpf/wire.h"
 #include "xdp/base/printable.h"
@@ -40,6 +43,19 @@ bool numbers(const std::string& text, std::vector<T>& values) {
   return values.size() < TARPON_MAX_FLOWS;
 }
 
+/// Whether an IPv4 address is of loopback, of a link (RFC 3927), or private (RFC 1918, RFC 6598).
+bool is_private(const std::string& text) {
+  in_addr parsed{};
+  if (inet_pton(AF_INET, text.c_str(), &parsed) != 1) return false;
+  const std::uint32_t address = ntohl(parsed.s_addr);
+  constexpr std::pair<std::uint32_t, int> kNetworks[] = {{0x7f000000, 8},  {0x0a000000, 8},
+                                                         {0xac100000, 12}, {0xc0a80000, 16},
+                                                         {0xa9fe0000, 16}, {0x64400000, 10}};
+  return std::any_of(std::begin(kNetworks), std::end(kNetworks), [address](const auto& network) {
+    return (address ^ network.first) >> (32 - network.second) == 0;
+  });
+}
+
 }  // namespace
 
 void RankInfo::refuse(const Error& why) {
@@ -52,6 +68,18 @@ std::pair<Rank, Rank> extreme_mtus(const std::vector<RankInfo>& ranks) {
   const auto number_of = [&](auto place) { return static_cast<Rank>(place - ranks.begin()); };
   return {number_of(std::min_element(ranks.begin(), ranks.end(), by_mtu)),
           number_of(std::max_element(ranks.begin(), ranks.end(), by_mtu))};
+}
+
+std::string exposed_text(const std::vector<RankInfo>& ranks) {
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (ranks[rank].address.empty() || is_private(ranks[rank].address)) continue;
+    return fmt::format(
+        "rank {} is at {}, no private address, and the job has no secret: strangers on the way can "
+        "read and change what the ranks send; give all ranks the same --secret-file "
+        "(TARPON_SECRET_FILE)",
+        rank, ranks[rank].address);
+  }
+  return "";
 }
 
 std::string encode(const RankInfo& info) {

@@ -45,6 +45,11 @@ struct RankInfo {
 /// rank. REQUIRES: not empty.
 std::pair<Rank, Rank> extreme_mtus(const std::vector<RankInfo>& ranks);
 
+/// A warning about a job without a secret at addresses that are neither loopback nor private: names
+/// the first rank that has one. Empty: there is none. An empty address is not known, and does not
+/// count.
+std::string exposed_text(const std::vector<RankInfo>& ranks);
+
 /// Encodes `info` with one line for each field, "name value"; values hold no newline.
 /// decode_rank_info() inverts it and refuses a text with a field missing.
 std::string encode(const RankInfo& info);

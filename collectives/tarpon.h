@@ -546,12 +546,17 @@ TARPON_API uint32_t tarpon_world_size(const tarpon_communicator* communicator);
 TARPON_API uint32_t tarpon_mask_bit(const tarpon_communicator* communicator, uint32_t rank);
 
 /* Returns the datapath of this rank, "xdp", "uring" or "mmsg"; "" for NULL. Valid until the
- * communicator is freed, as is the text of the next four. Any thread. */
+ * communicator is freed, as is the text of the next five. Any thread. */
 TARPON_API const char* tarpon_datapath_name(const tarpon_communicator* communicator);
 
 /* Returns what protects the packets of the job: "udp" or "crc32c", with a secret "keyed" or
  * "sealed"; "" for NULL. Any thread. */
 TARPON_API const char* tarpon_integrity_name(const tarpon_communicator* communicator);
+
+/* Returns a warning in one line if the job has no secret and a rank's address is neither loopback
+ * nor private; "" else, and for NULL. In a job of more than 64 ranks only rank 0 knows the addresses
+ * of all. Any thread. */
+TARPON_API const char* tarpon_exposed(const tarpon_communicator* communicator);
 
 /* Returns the interface that carries this rank's traffic, "eth0"; "" for NULL. Any thread. */
 TARPON_API const char* tarpon_interface_name(const tarpon_communicator* communicator);

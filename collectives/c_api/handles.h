@@ -12,6 +12,7 @@
 
 struct tarpon_communicator {
   std::unique_ptr<tarpon::Communicator> communicator;
+  std::string exposed;  // tarpon_exposed()
 };
 
 struct tarpon_call {

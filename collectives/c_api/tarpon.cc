@@ -30,7 +30,9 @@ namespace {
 int hand_over(Result<std::unique_ptr<Communicator>> made, tarpon_communicator** place) {
   if (!made) return failed(made.error());
   (*made)->control().close();  // this interface has no exchanges, and a program may have many jobs
-  *place = new tarpon_communicator{*std::move(made)};
+  const Communicator& job = **made;
+  std::string exposed = needs_secret(job.integrity()) ? "" : exposed_text(job.ranks());
+  *place = new tarpon_communicator{*std::move(made), std::move(exposed)};
   return kOk;
 }
 
@@ -177,6 +179,10 @@ const char* tarpon_datapath_name(const tarpon_communicator* communicator) {
 const char* tarpon_integrity_name(const tarpon_communicator* communicator) {
   if (communicator == nullptr) return "";
   return name(communicator->communicator->integrity()).data();
+}
+
+const char* tarpon_exposed(const tarpon_communicator* communicator) {
+  return communicator == nullptr ? "" : communicator->exposed.c_str();
 }
 
 const char* tarpon_interface_name(const tarpon_communicator* communicator) {

@@ -38,7 +38,7 @@ std::string named(int rank, const std::string& why) {
 }
 
 std::string without(const std::string& text, const std::string& prefix) {
-  return text.substr(prefix.size());
+  return text.starts_with(prefix) ? text.substr(prefix.size()) : text;
 }
 
 struct Missing {

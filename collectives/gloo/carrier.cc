@@ -39,6 +39,16 @@ const char* master_host(const Carrier::Place& place) {
   return place.interface.empty() ? std::getenv("MASTER_ADDR") : nullptr;
 }
 
+/// Without the place where the ranks meet.
+tarpon_options options_of(const Carrier::Place& place) {
+  tarpon_options options{};
+  options.size = sizeof options;
+  options.rank = static_cast<std::uint32_t>(place.rank);
+  options.world_size = static_cast<std::uint32_t>(place.ranks);
+  options.interface = or_null(place.interface);
+  return options;
+}
+
 /// What a rank has of a job that is not carried yet.
 struct Meeting {
   tarpon_listener* listener = nullptr;
@@ -168,6 +178,10 @@ std::optional<std::string> Carrier::obstacle(const Place& place) {
     return "TARPON_SECRET_FROM_STORE=1: only tarpon_torch takes a secret from the store: give a "
            "TARPON_SECRET_FILE";
   }
+  // A wrong setting, a secret that cannot be read: the others hear of it before they wait.
+  tarpon_options options = options_of(place);
+  options.rendezvous = "tcp://127.0.0.1:1";  // in place of the one to come
+  if (tarpon_check_environment(&options) != TARPON_OK) return tarpon_error_text();
   tarpon_listener* listener = nullptr;
   const int code = tarpon_listen(master_host(place), or_null(place.interface), &listener);
   tarpon_listener_free(listener);
@@ -178,20 +192,17 @@ std::unique_ptr<Carrier> Carrier::meet(Store& store, const Place& place, const S
                                        const std::optional<std::string>& refusal,
                                        std::string& why) {
   Meeting meeting;
-  const char* const interface = or_null(place.interface);
   Joining joining;
   joining.listen = [&](std::string& address) -> std::string {
-    if (tarpon_listen(master_host(place), interface, &meeting.listener) != TARPON_OK)
+    if (tarpon_listen(master_host(place), or_null(place.interface), &meeting.listener) !=
+        TARPON_OK) {
       return tarpon_error_text();
+    }
     address = tarpon_listener_address(meeting.listener);
     return "";
   };
   joining.connect = [&](const std::string& address) -> std::string {
-    tarpon_options options{};
-    options.size = sizeof options;
-    options.rank = static_cast<std::uint32_t>(place.rank);
-    options.world_size = static_cast<std::uint32_t>(place.ranks);
-    options.interface = interface;
+    tarpon_options options = options_of(place);
     if (!process_environment()("TARPON_RENDEZVOUS_TIMEOUT")) {
       options.rendezvous_timeout_us = std::clamp<std::int64_t>(to_us(place.timeout), 1, kConnectUs);
     }

@@ -86,6 +86,8 @@ class Carrier {
   int ranks() const { return static_cast<int>(tarpon_world_size(job_)); }
   const char* datapath() const { return tarpon_datapath_name(job_); }
   const char* interface() const { return tarpon_interface_name(job_); }
+  const char* integrity() const { return tarpon_integrity_name(job_); }
+  const char* exposed() const { return tarpon_exposed(job_); }
 
  private:
   Carrier(tarpon_communicator* job, const Settings& settings, std::chrono::milliseconds timeout)

@@ -77,7 +77,14 @@ class Contexts {
     GlooStore store(program_store, caller);
     std::string why;
     const auto refusal = wrong_setting_ ? wrong_setting_ : Carrier::obstacle(place);
-    std::shared_ptr<Carrier> carrier = Carrier::meet(store, place, settings_, refusal, why);
+    std::shared_ptr<Carrier> carrier;
+    try {
+      carrier = Carrier::meet(store, place, settings_, refusal, why);
+    } catch (const std::exception&) {
+      // Rank 0, whose process may hold the store, has ended because of it.
+      if (refusal) require(*refusal);
+      throw;
+    }
     tell(context, carrier.get(), why);
     if (!carrier) return require(why);
     const std::lock_guard lock(mutex_);
@@ -157,7 +164,8 @@ class Contexts {
     tally_.reset();
   }
 
-  /// For the first context of this process, rank 0 prints the decision, and why it is a refusal.
+  /// For the first context of this process, rank 0 prints the decision, and why it is a refusal
+  /// that is no error.
   void tell(const ::gloo::rendezvous::Context& context, const Carrier* carrier,
             const std::string& why) {
     const std::lock_guard lock(mutex_);
@@ -169,12 +177,20 @@ class Contexts {
     }
     if (!first || context.rank != 0) return;
     if (carrier == nullptr) {
+      if (required_) return;  // require() says why
       std::fprintf(stderr, "tarpon: AllReduce stays with Gloo: %s\n", why.c_str());
       return;
     }
-    std::fprintf(stderr,
-                 "tarpon: carries AllReduce of %d ranks by %s on %s, %s; Gloo carries the rest\n",
-                 context.size, carrier->datapath(), carrier->interface(), mode_name(settings_));
+    const std::string integrity = carrier->integrity();
+    const bool secret = integrity == "keyed" || integrity == "sealed";
+    std::fprintf(
+        stderr,
+        "tarpon: carries AllReduce of %d ranks by %s on %s, %s%s; Gloo carries the rest%s\n",
+        context.size, carrier->datapath(), carrier->interface(), mode_name(settings_),
+        secret ? (", packets " + integrity).c_str() : "", secret ? ", without protection" : "");
+    if (*carrier->exposed() != '\0') {
+      std::fprintf(stderr, "tarpon: warning: %s\n", carrier->exposed());
+    }
     if (!settings_.bounded) return;
     std::fprintf(
         stderr,

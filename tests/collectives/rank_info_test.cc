@@ -1,5 +1,6 @@
 #include "collectives/rank_info.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -54,6 +55,23 @@ TEST(RankInfo, decode__leaves_nothing_that_a_terminal_would_obey) {
   EXPECT_EQ(decoded->interface, "eth0?");
   EXPECT_EQ(decoded->datapath_reason, "a?b?");
   EXPECT_EQ(decoded->error, "/nope/?[2J: cannot open");
+}
+
+TEST(ExposedText, exposed_text__warns_of_addresses_that_are_not_private) {
+  const auto at = [](const std::vector<std::string>& addresses) {
+    std::vector<RankInfo> ranks(addresses.size());
+    for (std::size_t i = 0; i < addresses.size(); ++i) ranks[i].address = addresses[i];
+    return exposed_text(ranks);
+  };
+  EXPECT_EQ(at({"127.0.0.1", "10.255.0.1", "172.16.0.1", "172.31.255.254", "192.168.1.2",
+                "169.254.3.4", "100.64.0.1"}),
+            "");
+  EXPECT_EQ(at({"10.0.0.1", ""}), "");
+  for (const char* address : {"8.8.8.8", "172.32.0.1", "172.15.0.1", "11.0.0.1", "192.169.0.1",
+                              "100.128.0.1", "126.0.0.1"}) {
+    EXPECT_THAT(at({"10.0.0.1", address}),
+                testing::HasSubstr(fmt::format("rank 1 is at {},", address)));
+  }
 }
 
 }  // namespace

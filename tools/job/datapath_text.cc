@@ -1,6 +1,5 @@
 #include "tools/job/datapath_text.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,19 +23,6 @@ std::string runs(const std::vector<std::size_t>& numbers) {
     i = last + 1;
   }
   return text;
-}
-
-/// Whether an IPv4 address is of loopback, of a link (RFC 3927), or private (RFC 1918, RFC 6598).
-bool is_private(const std::string& text) {
-  in_addr parsed{};
-  if (inet_pton(AF_INET, text.c_str(), &parsed) != 1) return false;
-  const std::uint32_t address = ntohl(parsed.s_addr);
-  constexpr std::pair<std::uint32_t, int> kNetworks[] = {{0x7f000000, 8},  {0x0a000000, 8},
-                                                         {0xac100000, 12}, {0xc0a80000, 16},
-                                                         {0xa9fe0000, 16}, {0x64400000, 10}};
-  return std::any_of(std::begin(kNetworks), std::end(kNetworks), [address](const auto& network) {
-    return (address ^ network.first) >> (32 - network.second) == 0;
-  });
 }
 
 }  // namespace
@@ -82,17 +68,6 @@ std::string secret_line(tarpon_integrity integrity) {
   }
   if (integrity != TARPON_INTEGRITY_KEYED) return "";
   return "# secret: connections are TLS 1.3, packets carry tags (AES-128-GMAC)\n";
-}
-
-std::string exposed_text(const std::vector<RankInfo>& ranks) {
-  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    if (is_private(ranks[rank].address)) continue;
-    return fmt::format(
-        "rank {} is at {}, no private address, and the job has no secret: strangers on the way can "
-        "read and change what the ranks send; give all ranks the same --secret-file",
-        rank, ranks[rank].address);
-  }
-  return "";
 }
 
 std::string hosts_line(const std::string& hosts, const std::string& unused) {

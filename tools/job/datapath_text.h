@@ -23,9 +23,6 @@ std::string shrunk_line(const std::string& shrunk_slots);
 std::string multicast_line(const std::string& multicast);
 /// The line about a job with a secret; empty without one. `integrity`: of the job.
 std::string secret_line(tarpon_integrity integrity);
-/// A warning about a job without a secret at addresses that are neither loopback nor private: names
-/// the first rank that has one. Empty: there is none.
-std::string exposed_text(const std::vector<RankInfo>& ranks);
 
 /// Communicator::hosts() as such a line. `unused`: why the calls of this run go over the network
 /// all the same; empty: they do not.

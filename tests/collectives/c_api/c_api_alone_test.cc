@@ -68,6 +68,7 @@ TEST(CApiAlone, null_pointers__are_named) {
   EXPECT_STREQ(tarpon_report_text(nullptr), "");
   EXPECT_STREQ(tarpon_left_out(nullptr), "");
   EXPECT_STREQ(tarpon_integrity_name(nullptr), "");
+  EXPECT_STREQ(tarpon_exposed(nullptr), "");
   tarpon_call_free(nullptr);
   tarpon_report_free(nullptr);
   tarpon_communicator_free(nullptr);

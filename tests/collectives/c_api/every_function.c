@@ -133,7 +133,7 @@ static void as_rank(uint32_t rank, const char* meet) {
   REQUIRE(tarpon_connect(&options, &job) == TARPON_OK);
   REQUIRE(tarpon_rank(job) == rank && tarpon_world_size(job) == RANKS);
   REQUIRE(strcmp(tarpon_interface_name(job), "lo") == 0);
-  REQUIRE(strcmp(tarpon_integrity_name(job), "udp") == 0);
+  REQUIRE(strcmp(tarpon_integrity_name(job), "udp") == 0 && strlen(tarpon_exposed(job)) == 0);
   REQUIRE(strlen(tarpon_datapath_name(job)) > 0 && strlen(tarpon_shrunk_slots(job)) == 0);
   REQUIRE(strlen(tarpon_multicast(job)) == 0);
   REQUIRE(strlen(tarpon_hosts(job)) == 0 || strstr(tarpon_hosts(job), "share") != NULL);

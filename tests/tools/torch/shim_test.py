@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import sys
+import tempfile
 import time
 
 import ranks
@@ -137,6 +138,19 @@ def test_refusals():
         assert "TARPON_REQUIRE=1" in str(error) and "TARPON_MODE=fast" in str(error), error
     else:
         raise AssertionError("TARPON_REQUIRE=1 has no effect")
+    with tempfile.TemporaryDirectory() as place:
+        secrets = [os.path.join(place, str(rank)) for rank in range(2)]
+        for secret, mode in zip(secrets, (0o600, 0o644)):
+            with open(secret, "w", encoding="ascii") as file:
+                file.write("s" * 64)
+            os.chmod(secret, mode)
+        try:
+            _run("large_sum", 2, environment=lambda rank: _carried(TARPON_SECRET_FILE=secrets[rank]))
+        except ranks.Failed as error:
+            assert f"rank 1: the secret file '{secrets[1]}' is open to other users" in str(error), error
+            assert "stays with Gloo" not in str(error), error
+        else:
+            raise AssertionError("a secret that others can read is taken")
 
 
 def test_faults():

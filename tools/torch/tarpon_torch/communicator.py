@@ -7,6 +7,7 @@ import atexit
 import contextlib
 import ctypes
 import dataclasses
+import logging
 import os
 import sys
 from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
@@ -27,6 +28,7 @@ from .settings import Settings, connect_terms
 BOUNDED_TYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 _KEY = "tarpon"
+_LOGGER = logging.getLogger("tarpon")  # that of loss_watch.py
 
 # No communicator is split from one of more ranks.
 MAX_OF_ONE = 64
@@ -149,6 +151,8 @@ class Communicator:
                 store_secret.tell_worth()
             _connect(options, place, handle)
             _tell_choice(handle, rank, world_size, secret)
+            if rank == 0:
+                _warn_of_strangers(handle)
             if place.job is None or not shares_job or world_size > MAX_OF_ONE:
                 return Communicator(handle, settings)
             return Communicator(
@@ -377,6 +381,12 @@ def _tell_choice(handle: Handle, rank: int, world_size: int, secret: str) -> Non
         file=sys.stderr,
         flush=True,
     )
+
+
+def _warn_of_strangers(handle: Handle) -> None:
+    exposed = handle.use(lib.library().tarpon_exposed).decode(errors="replace")
+    if exposed:
+        _LOGGER.warning("tarpon: %s", exposed)
 
 
 atexit.register(close_all)

@@ -216,6 +216,7 @@ _PROTOTYPES = {
     "tarpon_datapath_name": (_TEXT, [_HANDLE]),
     "tarpon_interface_name": (_TEXT, [_HANDLE]),
     "tarpon_integrity_name": (_TEXT, [_HANDLE]),
+    "tarpon_exposed": (_TEXT, [_HANDLE]),
     "tarpon_allreduce_start": (_INT, [_HANDLE, _place(Arguments), _place(_HANDLE)]),
     "tarpon_collective_start": (
         _INT,
