@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <limits>
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -17,56 +17,21 @@ tl::unexpected<Error> invalid() {
   return fail(Error::Code::mismatch, "a rank sent no valid probe results");
 }
 
-/// Reads numbers of one object, and remembers whether one was missing or of another kind.
-class Numbers {
- public:
-  explicit Numbers(const json& object) : object_(object) {}
-
-  template <typename T>
-  void read(const char* name, T& value) {
-    const auto found = object_.find(name);
-    const bool fits = found != object_.end() && found->is_number_unsigned() &&
-                      found->get<std::uint64_t>() <= std::numeric_limits<T>::max();
-    if (fits) value = static_cast<T>(found->get<std::uint64_t>());
-    good_ = good_ && fits;
-  }
-  void read(const char* name, int& value) {
-    std::uint16_t number = 0;
-    read(name, number);
-    value = number;
-  }
-  void read(const char* name, double& value) {
-    const auto found = object_.find(name);
-    const bool fits = found != object_.end() && found->is_number() && found->get<double>() >= 0;
-    if (fits) value = found->get<double>();
-    good_ = good_ && fits;
-  }
-  bool good() const { return good_; }
-
- private:
-  const json& object_;
-  bool good_ = true;
-};
-
 std::optional<RoundLog> round_from(const json& object) {
   if (!object.is_object()) return std::nullopt;
   RoundLog round;
   PairProbe& pair = round.pair;
-  Numbers numbers(object);
-  numbers.read("sent", pair.sent);
-  numbers.read("answered", pair.answered);
-  numbers.read("small_sent", pair.small_sent);
-  numbers.read("small_answered", pair.small_answered);
-  numbers.read("send_error", pair.send_error);
-  numbers.read("rtt_us", pair.rtt_us);
-  numbers.read("flood_sent", pair.flood_sent);
-  numbers.read("fragmented", pair.fragmented);
-  numbers.read("flood_seconds", round.flood_seconds);
-  numbers.read("heard_full", round.heard_full);
-  numbers.read("heard_small", round.heard_small);
-  numbers.read("heard_flood", round.heard_flood);
-  numbers.read("overrun", round.overrun);
-  if (!numbers.good()) return std::nullopt;
+  const bool good =
+      take(object, "sent", pair.sent) && take(object, "answered", pair.answered) &&
+      take(object, "small_sent", pair.small_sent) &&
+      take(object, "small_answered", pair.small_answered) &&
+      take(object, "send_error", pair.send_error) && take(object, "rtt_us", pair.rtt_us) &&
+      take(object, "flood_sent", pair.flood_sent) && take(object, "fragmented", pair.fragmented) &&
+      take(object, "flood_seconds", round.flood_seconds) &&
+      take(object, "heard_full", round.heard_full) &&
+      take(object, "heard_small", round.heard_small) &&
+      take(object, "heard_flood", round.heard_flood) && take(object, "overrun", round.overrun);
+  if (!good || pair.send_error < 0 || pair.rtt_us < 0) return std::nullopt;
   return round;
 }
 
@@ -105,12 +70,10 @@ std::string encode(const SliceCounts& counts) {
 
 Result<SliceCounts> decode_slices(const std::string& text) {
   const auto value = parse_foreign_json(text);
-  if (!value || !value->is_array() || value->size() != kSlices) return invalid();
+  std::vector<std::uint64_t> numbers;
+  if (!value || !take(*value, numbers) || numbers.size() != kSlices) return invalid();
   SliceCounts counts{};
-  for (std::size_t slice = 0; slice < kSlices; ++slice) {
-    if (!(*value)[slice].is_number_unsigned()) return invalid();
-    counts[slice] = (*value)[slice].get<std::uint64_t>();
-  }
+  std::copy(numbers.begin(), numbers.end(), counts.begin());
   return counts;
 }
 

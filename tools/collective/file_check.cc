@@ -37,7 +37,7 @@ Expected expect(const std::vector<NpyArray>& inputs, std::uint64_t contributors,
   double sum = 0;
   double product = 1;
   for (Rank rank = 0; rank < world; ++rank) {
-    if ((contributors >> rank & 1) == 0) continue;
+    if (world <= kMaskRanks && (contributors >> rank & 1) == 0) continue;
     const double size = std::abs(value(rank));
     expected.finite &= std::isfinite(size);
     if (!std::isfinite(size)) continue;
@@ -47,7 +47,7 @@ Expected expect(const std::vector<NpyArray>& inputs, std::uint64_t contributors,
   expected.magnitude =
       std::abs(reduce(contributors, [&](Rank rank) { return std::abs(value(rank)); }));
   expected.extent =
-      function == ReduceOp::prod ? product : sum * world / std::popcount(contributors);
+      function == ReduceOp::prod ? product : sum * world / std::max(1, std::popcount(contributors));
   expected.value = reduce(contributors, value);
   return expected;
 }

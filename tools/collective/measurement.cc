@@ -84,40 +84,35 @@ std::optional<IterationLog> iteration_log_from(const std::string& text) {
   const auto parsed = parse_foreign_json(text);
   if (!parsed || !parsed->is_object()) return std::nullopt;
   const nlohmann::json& json = *parsed;
-  try {
-    IterationLog log;
-    json.at("bit").get_to(log.bit);
-    if (log.bit >= kMaskRanks) return std::nullopt;
-    json.at("time_us").get_to(log.time_us);
-    json.at("late").get_to(log.late);
-    json.at("lost").get_to(log.lost);
-    json.at("bound_us").get_to(log.bound_us);
-    json.at("held_us").get_to(log.held_us);
-    json.at("closing").get_to(log.closing);
-    log.causes = unpack(json.at("causes").get<std::vector<PackedCauses>>());
-    json.at("void_shards").get_to(log.void_shards);
-    json.at("verdicts").get_to(log.verdicts);
-    log.halted = printable(json.at("halted").get<std::string>(), kLongestMessage);
-    json.at("nonfinite").get_to(log.nonfinite);
-    json.at("flows").get_to(log.flows);
-    json.at("coded").get_to(log.coded);
-    json.at("wrong").get_to(log.wrong);
-    json.at("squared_error").get_to(log.squared_error);
-    json.at("lost_fraction").get_to(log.lost_fraction);
-    json.at("lost_stage1").get_to(log.lost_stage1);
-    json.at("lost_stage2").get_to(log.lost_stage2);
-    json.at("cpu_s").get_to(log.cpu_s);
-    json.at("sent_packets").get_to(log.sent_packets);
-    json.at("sent_bytes").get_to(log.sent_bytes);
-    json.at("max_rss_kib").get_to(log.max_rss_kib);
-    log.outcome = json.at("outcome");
-    log.outcome_text = printable(json.at("outcome_text").get<std::string>(), kLongestMessage);
-    log.error = printable(json.at("error").get<std::string>(), kLongestMessage);
-    json.at("peer_late").get_to(log.peer_late);
-    return log;
-  } catch (const nlohmann::json::exception&) {
-    return std::nullopt;
-  }
+  IterationLog log;
+  std::vector<PackedCauses> causes;
+  std::vector<Rank> nonfinite;
+  const auto line = [&](const char* name, std::string& text) {
+    const auto found = json.find(name);
+    if (found == json.end() || !found->is_string()) return false;
+    text = printable(found->get<std::string>(), kLongestMessage);
+    return true;
+  };
+  const bool good =
+      take(json, "bit", log.bit) && take(json, "time_us", log.time_us) &&
+      take(json, "late", log.late) && take(json, "lost", log.lost) &&
+      take(json, "bound_us", log.bound_us) && take(json, "held_us", log.held_us) &&
+      take(json, "closing", log.closing) && take(json, "causes", causes) &&
+      take(json, "void_shards", log.void_shards) && take(json, "verdicts", log.verdicts) &&
+      line("halted", log.halted) && take(json, "nonfinite", nonfinite) &&
+      take(json, "flows", log.flows) && take(json, "coded", log.coded) &&
+      take(json, "wrong", log.wrong) && take(json, "squared_error", log.squared_error) &&
+      take(json, "lost_fraction", log.lost_fraction) &&
+      take(json, "lost_stage1", log.lost_stage1) && take(json, "lost_stage2", log.lost_stage2) &&
+      take(json, "cpu_s", log.cpu_s) && take(json, "sent_packets", log.sent_packets) &&
+      take(json, "sent_bytes", log.sent_bytes) && take(json, "max_rss_kib", log.max_rss_kib) &&
+      json.contains("outcome") && line("outcome_text", log.outcome_text) &&
+      line("error", log.error) && take(json, "peer_late", log.peer_late);
+  if (!good || log.bit >= kMaskRanks) return std::nullopt;
+  log.causes = unpack(causes);
+  log.nonfinite.insert(nonfinite.begin(), nonfinite.end());
+  log.outcome = json.at("outcome");
+  return log;
 }
 
 std::string Measurement::function_name() const {
