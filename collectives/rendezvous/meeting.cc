@@ -334,7 +334,7 @@ Error Meeting::missing_error() const {
     notes += (notes.empty() ? "" : "; ") + one;
   };
   for (const std::string& refusal : refusals_) note("refused: " + refusal);
-  if (refused_ > refusals_.size()) note(fmt::format("refused {} processes in all", refused_));
+  if (refused_ > refusals_.size()) note(fmt::format("refused {} connections in all", refused_));
   if (dropped_ > 0) {
     note(fmt::format("dropped {} connection{} without a valid hello", dropped_,
                      dropped_ == 1 ? "" : "s"));

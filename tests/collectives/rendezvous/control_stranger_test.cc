@@ -180,7 +180,7 @@ TEST(ControlStrangerTest, tcp__many_refusals__are_told_a_bounded_number_of_times
   const Joined& joined = host.end();
   ASSERT_FALSE(joined.has_value());
   EXPECT_EQ(host.refusals().size(), 16u);
-  EXPECT_THAT(joined.error().message, HasSubstr("refused 20 processes in all"));
+  EXPECT_THAT(joined.error().message, HasSubstr("refused 20 connections in all"));
 }
 
 TEST(ControlStrangerTest, file__a_foreign_version_needs_the_nonce_too) {
