@@ -4,6 +4,7 @@
 // ends the classes too that change what a rank without a secret does.
 //
 // TARPON_HOSTILE_COUNT=25000 sends that many of each class in place of 200.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <net/if.h>
@@ -27,6 +28,7 @@
 #include "transport/clock.h"
 #include "transport/counters.h"
 #include "transport/endpoint.h"
+#include "transport/integrity.h"
 #include "transport/ports/udp_socket.h"
 #include "transport/ports/uring/uring_port.h"
 
@@ -68,10 +70,11 @@ struct Outcome {
   std::uint64_t packets = 0;
 };
 
-class HostileJobTest : public testing::TestWithParam<std::tuple<Datapath, bool>> {
+class HostileJobTest : public testing::TestWithParam<std::tuple<Datapath, tarpon_integrity>> {
  protected:
   Datapath datapath() const { return std::get<0>(GetParam()); }
-  bool has_secret() const { return std::get<1>(GetParam()); }
+  tarpon_integrity integrity() const { return std::get<1>(GetParam()); }
+  bool has_secret() const { return needs_secret(integrity()); }
 
   void SetUp() override {
     const auto probe = make_network_namespaces(1);
@@ -108,6 +111,7 @@ class HostileJobTest : public testing::TestWithParam<std::tuple<Datapath, bool>>
       options.rendezvous.address = "tcp://" + network_->address(0) + ":" + std::to_string(kPort);
       if (rank == 0) options.rendezvous.observer = &refusals;
       options.datapath = datapath();
+      options.integrity = integrity();
       if (has_secret()) options.rendezvous.secret = testing_support::secret();
       options.address = network_->address(rank);
       options.interface = network_->interface();
@@ -290,15 +294,16 @@ TEST_P(HostileJobTest, every_class_is_counted_and_no_result_is_wrong) {
   });
 }
 
-std::string name_of(const testing::TestParamInfo<std::tuple<Datapath, bool>>& test) {
-  return std::string(name(std::get<0>(test.param))) + (std::get<1>(test.param) ? "_keyed" : "");
+std::string name_of(const testing::TestParamInfo<std::tuple<Datapath, tarpon_integrity>>& test) {
+  return fmt::format("{}_{}", name(std::get<0>(test.param)), name(std::get<1>(test.param)));
 }
 
-INSTANTIATE_TEST_SUITE_P(Datapaths, HostileJobTest,
-                         testing::Combine(testing::Values(Datapath::mmsg, Datapath::uring,
-                                                          Datapath::xdp),
-                                          testing::Bool()),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(
+    Datapaths, HostileJobTest,
+    testing::Combine(testing::Values(Datapath::mmsg, Datapath::uring, Datapath::xdp),
+                     testing::Values(TARPON_INTEGRITY_UDP, TARPON_INTEGRITY_KEYED,
+                                     TARPON_INTEGRITY_SEALED)),
+    name_of);
 
 }  // namespace
 }  // namespace tarpon::hostile
