@@ -71,6 +71,8 @@ std::pair<Rank, Rank> extreme_mtus(const std::vector<RankInfo>& ranks) {
 }
 
 std::string exposed_text(const std::vector<RankInfo>& ranks) {
+  const auto is_at_first = [&](const RankInfo& rank) { return rank.address == ranks[0].address; };
+  if (std::all_of(ranks.begin(), ranks.end(), is_at_first)) return "";  // no packet leaves the host
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     if (ranks[rank].address.empty() || is_private(ranks[rank].address)) continue;
     return fmt::format(

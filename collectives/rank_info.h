@@ -46,8 +46,8 @@ struct RankInfo {
 std::pair<Rank, Rank> extreme_mtus(const std::vector<RankInfo>& ranks);
 
 /// A warning about a job without a secret at addresses that are neither loopback nor private: names
-/// the first rank that has one. Empty: there is none. An empty address is not known, and does not
-/// count.
+/// the first rank that has one. Empty: there is none, or all ranks have the same address. An empty
+/// address is not known, and does not count.
 std::string exposed_text(const std::vector<RankInfo>& ranks);
 
 /// Encodes `info` with one line for each field, "name value"; values hold no newline.

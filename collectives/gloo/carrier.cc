@@ -178,14 +178,15 @@ std::optional<std::string> Carrier::obstacle(const Place& place) {
     return "TARPON_SECRET_FROM_STORE=1: only tarpon_torch takes a secret from the store: give a "
            "TARPON_SECRET_FILE";
   }
+  Meeting meeting;
+  if (tarpon_listen(master_host(place), or_null(place.interface), &meeting.listener) != TARPON_OK) {
+    return tarpon_error_text();
+  }
   // A wrong setting, a secret that cannot be read: the others hear of it before they wait.
   tarpon_options options = options_of(place);
-  options.rendezvous = "tcp://127.0.0.1:1";  // in place of the one to come
+  options.rendezvous = tarpon_listener_address(meeting.listener);  // in place of the one to come
   if (tarpon_check_environment(&options) != TARPON_OK) return tarpon_error_text();
-  tarpon_listener* listener = nullptr;
-  const int code = tarpon_listen(master_host(place), or_null(place.interface), &listener);
-  tarpon_listener_free(listener);
-  return code == TARPON_OK ? std::nullopt : std::optional<std::string>(tarpon_error_text());
+  return std::nullopt;
 }
 
 std::unique_ptr<Carrier> Carrier::meet(Store& store, const Place& place, const Settings& settings,

@@ -67,6 +67,8 @@ TEST(ExposedText, exposed_text__warns_of_addresses_that_are_not_private) {
                 "169.254.3.4", "100.64.0.1"}),
             "");
   EXPECT_EQ(at({"10.0.0.1", ""}), "");
+  EXPECT_EQ(at({"8.8.8.8"}), "");
+  EXPECT_EQ(at({"8.8.8.8", "8.8.8.8"}), "");
   for (const char* address : {"8.8.8.8", "172.32.0.1", "172.15.0.1", "11.0.0.1", "192.169.0.1",
                               "100.128.0.1", "126.0.0.1"}) {
     EXPECT_THAT(at({"10.0.0.1", address}),

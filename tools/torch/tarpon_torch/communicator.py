@@ -131,7 +131,7 @@ class Communicator:
                 if world_size > MAX_RANKS:
                     raise TarponError(f"{world_size} ranks: at most {MAX_RANKS} are supported")
                 if store is not None:
-                    _check_environment(options)
+                    _check_environment(options, meeting.host())
                 meeting.come(listens=not offered)
                 handle = stack.enter_context(_opened())
             except TarponError as error:
@@ -347,8 +347,8 @@ def _opened() -> Iterator[Handle]:
         raise
 
 
-def _check_environment(options: lib.Options) -> None:
-    options.rendezvous = b"127.0.0.1:1"  # in place of the one to come
+def _check_environment(options: lib.Options, host: Optional[str]) -> None:
+    options.rendezvous = f"tcp://{host or '127.0.0.1'}:1".encode()  # in place of the one to come
     lib.check(lib.library().tarpon_check_environment(ctypes.byref(options)))
     options.rendezvous = None
 

@@ -80,9 +80,13 @@ class Meeting:
         if listens:
             self._listen()
 
+    def host(self) -> Optional[str]:
+        """A host that all ranks reach: that of the store."""
+        return os.environ.get("MASTER_ADDR") or _host_of(self._store)
+
     def _listen(self) -> None:
         """At an address that reaches the host of the store."""
-        host = os.environ.get("MASTER_ADDR") or _host_of(self._store)
+        host = self.host()
         interface = self._interface
         lib.check(
             lib.library().tarpon_listen(
