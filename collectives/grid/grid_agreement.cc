@@ -11,6 +11,7 @@
 #include "collectives/grid/host_gather.h"
 #include "transport/clock.h"
 #include "transport/rank_mask.h"
+#include "xdp/base/printable.h"
 
 namespace tarpon::grid {
 namespace {
@@ -119,6 +120,9 @@ StepVerdict agree(const LiveParts& parts, std::uint64_t step, const LossReport& 
       return halted(step, fmt::format("rank {} told a verdict that no rail has", rank));
     }
     one.detail.back() = '\0';
+    const std::string detail = printable(one.detail.data(), kLongestMessage);
+    one.detail.fill('\0');
+    detail.copy(one.detail.data(), one.detail.size() - 1);
   }
   return worst(*all, parts.layout.hosts());
 }

@@ -88,6 +88,7 @@ class Forming {
     if (!heard) return fail(heard.error());
     Told all = decode_told(*heard);
     if (all.error) return fail(*std::move(all.error));
+    if (mine.error) return fail(*mine.error);  // whatever rank 0 says
     return std::move(all.text);
   }
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "xdp/base/printable.h"
+
 namespace tarpon::grid {
 namespace {
 
@@ -39,7 +41,7 @@ Told decode_told(std::string_view bytes) {
     return {.error = Error::make(Error::Code::unavailable, "a message without a text or an error")};
   }
   const auto code = static_cast<Error::Code>(kind - kFirstCode);
-  return {.error = Error::make(code, std::string(bytes.substr(1)))};
+  return {.error = Error::make(code, printable(bytes.substr(1), kLongestMessage))};
 }
 
 std::string encode(const RankPlace& place) {
@@ -49,7 +51,7 @@ std::string encode(const RankPlace& place) {
 RankPlace decode_place(std::string_view text) {
   const std::size_t end = std::min(text.size(), text.find('\n'));
   const std::vector<std::string> rest = lines(text.substr(std::min(text.size(), end + 1)));
-  return {std::string(text.substr(0, end)), rest.empty() ? "" : rest[0]};
+  return {std::string(text.substr(0, end)), rest.empty() ? "" : printable(rest[0])};
 }
 
 std::string encode(const GridPlan& plan) {
@@ -65,6 +67,7 @@ Result<GridPlan> decode_plan(std::string_view text, std::size_t world_size) {
   if (!layout) return wrong(kWhat, world_size);
   auto names = lines(text.substr(world_size + 1));
   if (names.size() != layout->hosts()) return wrong(kWhat, world_size);
+  for (std::string& name : names) name = printable(name);
   return GridPlan{*std::move(layout), std::move(names)};
 }
 

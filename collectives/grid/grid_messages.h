@@ -18,7 +18,8 @@ struct Told {
 };
 
 std::string encode(const Told& told);
-/// Inverts encode(). Of bytes that are no message: an error.
+/// Inverts encode(), but for what is not printable in an error. Of bytes that are no message: an
+/// error.
 Told decode_told(std::string_view bytes);
 
 /// Where a rank runs: the text of its first step.
@@ -28,7 +29,7 @@ struct RankPlace {
 };
 
 std::string encode(const RankPlace& place);
-/// Inverts encode() where the key has no line break. Takes any text.
+/// Inverts encode() where the key has no line break and the name is printable. Takes any text.
 RankPlace decode_place(std::string_view text);
 
 /// What rank 0 makes of the places: the text that it tells all.
@@ -38,7 +39,7 @@ struct GridPlan {
 };
 
 std::string encode(const GridPlan& plan);
-/// Inverts encode() where no name has a line break. Errors: mismatch, of a text that is no plan for
+/// Inverts encode() where all names are printable. Errors: mismatch, of a text that is no plan for
 /// `world_size` ranks.
 Result<GridPlan> decode_plan(std::string_view text, std::size_t world_size);
 

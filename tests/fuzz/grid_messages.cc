@@ -2,6 +2,8 @@
 // Input: the number of ranks less one (1 byte), then the message.
 #include "collectives/grid/grid_messages.h"
 
+#include <algorithm>
+
 #include "tests/fuzz/fuzz.h"
 
 using namespace tarpon;
@@ -9,6 +11,10 @@ using namespace tarpon::grid;
 using fuzz::require;
 
 namespace {
+
+bool is_printable(const std::string& text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
+}
 
 void require_consistent(const GridLayout& layout, std::size_t world_size) {
   require(layout.world_size() == world_size, "every rank has a place");
@@ -32,6 +38,8 @@ void try_plan(std::string_view text, std::size_t world_size) {
   }
   require_consistent(plan->layout, world_size);
   require(plan->host_names.size() == plan->layout.hosts(), "every host has a name");
+  require(std::all_of(plan->host_names.begin(), plan->host_names.end(), is_printable),
+          "names are printable");
   const std::string encoded = encode(*plan);
   const auto again = decode_plan(encoded, world_size);
   require(again && encode(*again) == encoded, "decode inverts encode");
@@ -61,8 +69,9 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const Told told = decode_told(bytes);
   require(!told.error || told.error->code <= Error::Code::io, "the code is a known one");
   require(!told.error || told.text.empty(), "an error has no text");
+  require(!told.error || is_printable(told.error->message), "an error is printable");
   const RankPlace place = decode_place(bytes);
   require(place.key.find('\n') == std::string::npos, "a key is one line");
-  require(place.name.find('\n') == std::string::npos, "a name is one line");
+  require(is_printable(place.name), "a name is printable");
   return 0;
 }
