@@ -74,7 +74,16 @@ Result<std::shared_ptr<const JobSecret>> read_all(int descriptor, const std::str
                           JobSecret::kMinBytes, JobSecret::kMaxBytes, kRemedy));
 }
 
-/// Whether other users can neither read nor change a file of these facts. `path`: for the remedy.
+/// Whether the mode keeps other users out. `path`: for the remedy.
+Result<void> check_mode(const struct stat& facts, const std::string& name,
+                        const std::string& path) {
+  if ((facts.st_mode & 077) == 0) return {};
+  return fail(Error::Code::invalid_argument,
+              fmt::format("{} is open to other users (mode {:04o}): chmod 600 {}", name,
+                          facts.st_mode & 07777, path));
+}
+
+/// Whether other users can neither read nor change a file of these facts.
 Result<void> check_private(const struct stat& facts, const std::string& name,
                            const std::string& path) {
   if (facts.st_uid != geteuid() && facts.st_uid != 0) {
@@ -83,12 +92,7 @@ Result<void> check_private(const struct stat& facts, const std::string& name,
                             "or to root",
                             name, facts.st_uid, geteuid()));
   }
-  if ((facts.st_mode & 077) != 0) {
-    return fail(Error::Code::invalid_argument,
-                fmt::format("{} is open to other users (mode {:04o}): chmod 600 {}", name,
-                            facts.st_mode & 07777, path));
-  }
-  return {};
+  return check_mode(facts, name, path);
 }
 
 /// Why open() has failed, with the remedy.
@@ -153,7 +157,7 @@ Result<std::shared_ptr<const JobSecret>> JobSecret::read_descriptor(int descript
   }
   // A memfd, and a file that is deleted, are those that a starter makes for its children.
   if (facts.st_nlink != 0) {
-    if (auto checked = check_private(facts, name, "its file"); !checked) {
+    if (auto checked = check_mode(facts, name, "its file"); !checked) {
       return fail(checked.error());
     }
   }

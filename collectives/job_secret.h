@@ -27,8 +27,8 @@ class JobSecret {
   /// be read; invalid_argument: it is open to others, or has another size.
   static Result<std::shared_ptr<const JobSecret>> read_file(const std::string& path);
   /// Reads the file, or memfd, at `descriptor`, which the process has inherited, from its begin.
-  /// The descriptor stays open for the next communicator. Errors: as read_file(); owner and mode
-  /// count where the file has a name.
+  /// The descriptor stays open for the next communicator. Errors: as read_file(), but the
+  /// owner does not count, and the mode only where the file has a name.
   static Result<std::shared_ptr<const JobSecret>> read_descriptor(int descriptor);
   /// A new one. Errors: unavailable.
   static Result<std::shared_ptr<const JobSecret>> random();

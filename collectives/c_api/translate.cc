@@ -130,6 +130,9 @@ std::optional<std::string> nonsense(const tarpon_options& options) {
       options.skip_above > options.halt_above) {
     return text("skip_above", options.skip_above, "give at most halt_above");
   }
+  if (options.secret_file != nullptr && *options.secret_file == '\0') {
+    return text("secret_file", "empty", "name a file, or give NULL");
+  }
   if (options.rendezvous_timeout_us < 0) {
     return text("rendezvous_timeout_us", options.rendezvous_timeout_us, "give a positive time");
   }

@@ -364,10 +364,11 @@ Result<CommunicatorOptions> session_options(const JobOptions& options, const Lau
   }
   if (result.rendezvous.secret != nullptr && options.integrity &&
       !needs_secret(*options.integrity)) {
-    return fail(Error::Code::invalid_argument,
-                fmt::format("--integrity {}: a job with a secret has keyed or sealed packets, no "
-                            "others",
-                            name(*options.integrity)));
+    return fail(
+        Error::Code::invalid_argument,
+        fmt::format("--integrity {}: a job with a secret has keyed or sealed packets: leave "
+                    "out this option, or the secret (--secret-file, TARPON_SECRET_FILE)",
+                    name(*options.integrity)));
   }
   result.busy_poll = options.busy_poll;
   result.mechanisms = options.mechanisms;

@@ -115,6 +115,8 @@ TEST(CApiAlone, connect__members_that_make_no_sense) {
   EXPECT_THAT(with([](auto& o) { o.silent_after_us = -1; }), HasSubstr("silent_after_us is -1"));
   EXPECT_THAT(with([](auto& o) { o.lanes = 5; }), HasSubstr("lanes is 5: give 1 to 4"));
   EXPECT_THAT(with([](auto& o) { o.encrypt = 2; }), HasSubstr("encrypt is 2"));
+  EXPECT_THAT(with([](auto& o) { o.secret_file = ""; }),
+              HasSubstr("secret_file is empty: name a file, or give NULL"));
   EXPECT_THAT(with([](auto& o) { o.secret_file = "/nope"; }),
               HasSubstr("'/nope' cannot be opened"));
   EXPECT_THAT(with([](auto& o) { o.encrypt = 1; }), HasSubstr("need a secret"));
