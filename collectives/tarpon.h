@@ -546,7 +546,7 @@ TARPON_API uint32_t tarpon_world_size(const tarpon_communicator* communicator);
 TARPON_API uint32_t tarpon_mask_bit(const tarpon_communicator* communicator, uint32_t rank);
 
 /* Returns the datapath of this rank, "xdp", "uring" or "mmsg"; "" for NULL. Valid until the
- * communicator is freed, as is the text of the next five. Any thread. */
+ * communicator is freed, as is the text of the next six. Any thread. */
 TARPON_API const char* tarpon_datapath_name(const tarpon_communicator* communicator);
 
 /* Returns what protects the packets of the job: "udp" or "crc32c", with a secret "keyed" or

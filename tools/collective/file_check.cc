@@ -46,8 +46,9 @@ Expected expect(const std::vector<NpyArray>& inputs, std::uint64_t contributors,
   }
   expected.magnitude =
       std::abs(reduce(contributors, [&](Rank rank) { return std::abs(value(rank)); }));
-  expected.extent =
-      function == ReduceOp::prod ? product : sum * world / std::max(1, std::popcount(contributors));
+  expected.extent = function == ReduceOp::prod ? product
+                    : world <= kMaskRanks ? sum * world / std::max(1, std::popcount(contributors))
+                                          : sum;
   expected.value = reduce(contributors, value);
   return expected;
 }

@@ -45,18 +45,18 @@ Result<void> serve_interface(const XdpOptions& options) {
   if (!may) return may;
   const std::string path =
       options.socket.empty() ? xdp::helper_path(options.interface) : options.socket;
+  const auto interface = find_interface(options.interface);
+  if (!interface) return fail(interface.error());
+  const auto stop = ends();  // from here on no signal leaves the socket behind
+  if (!stop) return fail(stop.error());
   auto helper = xdp::Helper::listen(path, *group);
   if (!helper) return fail(helper.error());
   if (auto loaded = load_program(options); !loaded) return loaded;
-  const auto interface = find_interface(options.interface);
-  if (!interface) return fail(interface.error());
   const auto attached = xdp::attached_to(*interface);
   if (!attached) return fail(attached.error());
   auto program = xdp::Program::find(*interface);
   if (!program) return fail(program.error());
   const bool copies = *attached && (*attached)->mode == xdp::AttachMode::generic;
-  const auto stop = ends();
-  if (!stop) return fail(stop.error());
   // For AF_XDP sockets, their send buffers and busy polling, and for maps of operation windows.
   if (auto kept = keep_capabilities({CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF}); !kept) return kept;
   fmt::print("{}: serves ranks at {}\n", options.interface, path);

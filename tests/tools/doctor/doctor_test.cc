@@ -244,6 +244,9 @@ TEST(Doctor, diagnose__the_machine) {
   facts = good_facts();
   facts.missing_for_program = {"CAP_BPF", "CAP_NET_ADMIN"};
   expect_no(facts, "cap_program", serve, kXdpRungs);
+  facts.features->native_xdp = false;
+  EXPECT_EQ(row_of(diagnose(facts).requirements, "cap_program").command,
+            "sudo tarpon xdp load eth0 --mode skb && " + serve);
 
   facts = good_facts();
   facts.has_af_xdp = false;
