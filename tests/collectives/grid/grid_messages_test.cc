@@ -49,7 +49,7 @@ TEST(GridMessagesTest, a_plan__comes_back) {
 
 TEST(GridMessagesTest, a_plan_for_other_ranks__is_refused) {
   const std::string plan = encode(GridPlan{two_by_two(), {"node0", "node1"}});
-  for (const std::size_t world_size : {0, 2, 3, 5, 100}) {
+  for (const std::size_t world_size : {0u, 2u, 3u, 5u, 100u}) {
     const auto refused = decode_plan(plan, world_size);
     ASSERT_FALSE(refused) << world_size;
     EXPECT_THAT(refused.error().message, HasSubstr("rank 0 told a grid that"));
