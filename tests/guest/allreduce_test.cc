@@ -3,7 +3,6 @@
 
 #include "tests/guest/jobs.h"
 #include "xdp/attached.h"
-#include "xdp/program.h"
 
 namespace tarpon::guest {
 namespace {
@@ -47,14 +46,7 @@ TEST_F(ZeroCopyAllreduceTest, is_what_auto_takes_where_the_program_is_loaded) {
   set_mtu(1500);
   for (const Host& host : kHosts) run_on(host, {"tarpon", "xdp", "load", host.interface});
   allreduce({{}, "zero-copy"});
-  for (const Host& host : kHosts) {
-    const auto program = xdp::Program::find(enter(host));
-    ASSERT_TRUE(program) << program.error().message;
-    const auto verdicts = program->maps().verdicts();
-    ASSERT_TRUE(verdicts) << verdicts.error().message;
-    EXPECT_GT((*verdicts)[TARPON_VERDICT_RING], kLeastPackets);
-    EXPECT_EQ((*verdicts)[TARPON_VERDICT_QUEUE], 0u);
-  }
+  expect_program_at_work();
   for (const Host& host : kHosts) run_on(host, {"tarpon", "xdp", "unload", host.interface});
 }
 

@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "xdp/program.h"
+
 namespace tarpon::guest {
 namespace {
 
@@ -63,6 +65,18 @@ void allreduce(const Job& job) {
   for (const auto& result : report["results"]) {
     EXPECT_EQ(result["nwrong"], 0);
     EXPECT_EQ(result["lost_fraction"], 0.0);
+  }
+}
+
+void expect_program_at_work() {
+  for (const Host& host : kHosts) {
+    const auto program = xdp::Program::find(enter(host));
+    ASSERT_TRUE(program) << program.error().message;
+    const auto verdicts = program->maps().verdicts();
+    ASSERT_TRUE(verdicts) << verdicts.error().message;
+    EXPECT_GT((*verdicts)[TARPON_VERDICT_RING], kLeastPackets);
+    EXPECT_EQ((*verdicts)[TARPON_VERDICT_QUEUE], 0u);
+    EXPECT_TRUE(program->maps().ports().empty());
   }
 }
 

@@ -31,6 +31,10 @@ struct Job {
 /// lost.
 void allreduce(const Job& job);
 
+/// Expects that the program brought the packets of allreduce() to both hosts, and that no port
+/// stayed open.
+void expect_program_at_work();
+
 /// Packets of data that allreduce() brings to each host at the least, where a frame has one buffer.
 inline constexpr std::uint64_t kLeastPackets = 12 * (256 << 10) / 3712;
 

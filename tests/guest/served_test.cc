@@ -9,7 +9,6 @@
 #include <memory>
 
 #include "tests/guest/jobs.h"
-#include "xdp/program.h"
 
 namespace tarpon::guest {
 namespace {
@@ -42,18 +41,6 @@ class ServedTest : public testing::Test {
       EXPECT_EQ(helper->wait().exit_code, 0);
     }
     for (const Host& host : kHosts) run_on(host, {"tarpon", "xdp", "unload", host.interface});
-  }
-
-  /// Expects that packets came by the program to both hosts, and that no port stayed open.
-  static void expect_program_at_work() {
-    for (const Host& host : kHosts) {
-      const auto program = xdp::Program::find(enter(host));
-      ASSERT_TRUE(program) << program.error().message;
-      const auto verdicts = program->maps().verdicts();
-      ASSERT_TRUE(verdicts) << verdicts.error().message;
-      EXPECT_GT((*verdicts)[TARPON_VERDICT_RING], kLeastPackets);
-      EXPECT_TRUE(program->maps().ports().empty());
-    }
   }
 
  private:
