@@ -155,7 +155,7 @@ Result<std::shared_ptr<const JobSecret>> JobSecret::read_descriptor(int descript
     return fail(Error::Code::invalid_argument,
                 name + " is no file: give one, or a memfd, which can be read more than once");
   }
-  // A memfd, and a file that is deleted, are those that a starter makes for its children.
+  // Other users cannot open a memfd or a deleted file: neither has a name.
   if (facts.st_nlink != 0) {
     if (auto checked = check_mode(facts, name, "its file"); !checked) {
       return fail(checked.error());

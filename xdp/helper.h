@@ -41,8 +41,8 @@ class Helper {
   Helper& operator=(Helper&&) noexcept = default;
   ~Helper();
 
-  /// Serves clients, those too that have connected since listen(), until `stop` is readable. Their
-  /// ports stay open then. `program`: on `interface` (index). `copies`: in skb mode. Errors:
+  /// Serves clients until `stop` is readable, also those that connected before this call. Their
+  /// ports stay open at its end. `program`: on `interface` (index). `copies`: in skb mode. Errors:
   /// unavailable: the interface is gone, or its program. Called once.
   Result<void> serve(unsigned interface, Program program, bool copies, int stop);
 

@@ -164,8 +164,7 @@ class Contexts {
     tally_.reset();
   }
 
-  /// For the first context of this process, rank 0 prints the decision, and why it is a refusal
-  /// that is no error.
+  /// For the first context of this process, rank 0 prints that Tarpon carries it, or why Gloo does.
   void tell(const ::gloo::rendezvous::Context& context, const Carrier* carrier,
             const std::string& why) {
     const std::lock_guard lock(mutex_);

@@ -18,8 +18,8 @@ struct Told {
 };
 
 std::string encode(const Told& told);
-/// Inverts encode(), but for what is not printable in an error. Of bytes that are no message: an
-/// error.
+/// Inverts encode(); bytes of an error that are not printable become '?'. Returns an error for
+/// bytes that no encode() makes.
 Told decode_told(std::string_view bytes);
 
 /// Where a rank runs: the text of its first step.

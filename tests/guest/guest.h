@@ -33,7 +33,7 @@ inline bool has_zero_copy() {
   return std::pair(major, minor) >= std::pair(6, 13);
 }
 
-/// As the tool names it.
+/// The best mode of AF_XDP on the guest's cards, as the tool names it.
 inline std::string best_copy_mode() {
   return has_zero_copy() ? "zero-copy" : "copy mode";
 }

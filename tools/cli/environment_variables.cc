@@ -33,7 +33,7 @@ std::vector<cli::Variable> network_variables() {
       {"TARPON_LANES", "auto, or 1 to 4: threads that work for a rank, as --lanes"},
       {"TARPON_SECRET_FILE", "the file with the secret of the job, as --secret-file"},
       {"TARPON_SECRET_FD",
-       "an inherited descriptor to read it from; its file, if it has a name, is private too"},
+       "an inherited descriptor to read it from: a memfd, or a file that no other user may read"},
       {"TARPON_INTEGRITY", "with a secret: keyed, or sealed to encrypt payloads, as --integrity"},
       {"TARPON_FLIGHT", "directory for flight recordings, as --flight"},
       {"TARPON_DEBUG", "VERSION, WARN, INFO or TRACE: what was read and chosen, to standard error"},

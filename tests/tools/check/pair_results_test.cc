@@ -9,7 +9,8 @@
 namespace tarpon::pair_results_test {
 namespace {
 
-/// What rank `rank` of `world` counted: `sent` is 100 * rank + round, what it heard one more.
+/// The text of rank `rank` of `world`. In each round it has sent 100 * rank + round probes, and has
+/// heard one more.
 std::string text_of(std::size_t rank, std::size_t world) {
   std::vector<RoundLog> rounds;
   for (std::size_t round = 1; round < world; ++round) {
